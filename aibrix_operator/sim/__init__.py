@@ -1,0 +1,1 @@
+"""Simulated hardware and clusters: what the operator runs against where there is no GPU."""

@@ -1,0 +1,1 @@
+"""Stand-in for the ``sglang`` package, as the one for ``vllm`` beside it."""

@@ -1,0 +1,1 @@
+"""Entry points that a runtime agent starts."""
