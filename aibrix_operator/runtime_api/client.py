@@ -1,0 +1,235 @@
+"""The client of the runtime sidecar: one method a call, one outcome a call, no exception but cancellation.
+
+Deadlines, the size of an answer that counts and the windows in which a silent sidecar is left alone are the contract's.
+Callers hand in the base URL (``base_url(ip)``); all state is the windows, keyed by host and port.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import aiohttp
+import orjson
+from pydantic import ValidationError
+from yarl import URL
+
+from aibrix_operator.runtime_api import wire
+from aibrix_operator.runtime_api.outcome import Done, NotSent, Outcome, Refused, Unknown
+from aibrix_operator.runtime_api.patience import Patience
+
+RUNTIME_PORT = 8080
+SNAPSHOT_DEADLINE_S = 10.0
+CALL_DEADLINE_S = 60.0
+LONGEST_CONNECT_S = 30.0
+ANSWER_LIMIT_BYTES = 1 << 20
+MESSAGE_LIMIT = 300
+"""Error texts end up in conditions and Events, so what a sidecar says is cut to this many characters."""
+
+MODELS_PATH = "/v1/runtime/models"
+SNAPSHOT_PATH = "/v1/runtime/snapshot"
+
+AnswerT = TypeVar("AnswerT", bound=wire.Answer)
+Headers = Mapping[str, str]
+
+
+def base_url(ip: str, port: int = RUNTIME_PORT) -> str:
+    """The base URL of the sidecar in the Pod with this address; IPv6 addresses get their brackets."""
+    return f"http://[{ip}]:{port}" if ":" in ip else f"http://{ip}:{port}"
+
+
+class UnreadableAnswerError(Exception):
+    """The answer came, and is not what the contract says. Handled inside this module."""
+
+
+class RuntimeClient:
+    """Calls sidecars. Safe to use for many Pods at once; calls to one Pod are the caller's to order."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        token: str | None = None,
+        fence: Callable[[], Headers] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``fence`` gives headers for calls that change something; ``clock`` counts seconds and never goes back."""
+        self._session = session
+        self._headers: dict[str, str] = {"Accept-Encoding": "identity"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._fence = fence
+        self._clock = clock
+        self._patience = Patience()
+
+    async def snapshot(self, base: str) -> Outcome[wire.Snapshot]:
+        """Read all that the sidecar sees."""
+        return await self._call(base, SNAPSHOT_PATH, None, wire.Snapshot, SNAPSHOT_DEADLINE_S)
+
+    async def activate(self, base: str, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]:
+        """Start an engine. Idempotent by model name."""
+        return await self._change(base, "activate", request, wire.ActivateResponse)
+
+    async def deactivate(self, base: str, request: wire.DeactivateRequest) -> Outcome[wire.DeactivateResponse]:
+        """Stop an engine. Sent even to a sidecar that is left alone: nothing else frees the card."""
+        return await self._change(base, "deactivate", request, wire.DeactivateResponse, insist=True)
+
+    async def set_kv_limit(self, base: str, request: wire.KVLimitRequest) -> Outcome[wire.OperationResponse]:
+        """Write an engine's KV limit. Success says nothing until a snapshot shows it."""
+        return await self._change(base, "kv-limit", request, wire.OperationResponse)
+
+    async def sleep(self, base: str, request: wire.SleepRequest) -> Outcome[wire.OperationResponse]:
+        """Put an engine to sleep."""
+        return await self._change(base, "sleep", request, wire.OperationResponse)
+
+    async def wake(self, base: str, request: wire.WakeRequest) -> Outcome[wire.OperationResponse]:
+        """Wake an engine."""
+        return await self._change(base, "wake", request, wire.OperationResponse)
+
+    async def _change(
+        self, base: str, action: str, request: wire.Request, answer: type[AnswerT], *, insist: bool = False
+    ) -> Outcome[AnswerT]:
+        return await self._call(base, f"{MODELS_PATH}/{action}", request, answer, CALL_DEADLINE_S, insist=insist)
+
+    async def _call(
+        self,
+        base: str,
+        path: str,
+        request: wire.Request | None,
+        answer: type[AnswerT],
+        deadline_s: float,
+        *,
+        insist: bool = False,
+    ) -> Outcome[AnswerT]:
+        """Send one call and sort what came of it. ``request`` None is a GET."""
+        url = _parse(base, path)
+        if url is None:
+            return NotSent(f"the runtime's address {_cut(repr(base))} cannot be read, so {path} was not called")
+        address = url.authority
+        sent_at_s = self._clock()
+        if not insist and self._patience.is_left_alone(address, sent_at_s):
+            message = f"runtime at {address} did not answer in time recently; not calling it again yet"
+            return NotSent(message, left_alone=True)
+        try:
+            outcome = await self._exchange(url, request, answer, deadline_s)
+        except TimeoutError as error:
+            self._patience.timed_out(address, sent_at_s, self._clock())
+            if isinstance(error, aiohttp.ConnectionTimeoutError):
+                return NotSent(f"runtime at {address} took no connection in time, so {path} was not called")
+            return Unknown(f"runtime at {address} did not answer {path} within {deadline_s:g} s")
+        except aiohttp.ClientConnectorError as error:
+            outcome = NotSent(f"runtime at {address} could not be reached, so {path} was not called: {_cut(error)}")
+        except aiohttp.InvalidURL:
+            outcome = NotSent(f"the runtime's address {_cut(repr(base))} cannot be read, so {path} was not called")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # ValueError: aiohttp's parser raises its own kinds of it for header lines that are no HTTP.
+            text = f"{type(error).__name__}: {error}"
+            outcome = Unknown(f"runtime at {address} broke off its answer to {path}: {_cut(text)}")
+        self._patience.heard_from(address)
+        return outcome
+
+    async def _exchange(
+        self, url: URL, request: wire.Request | None, answer: type[AnswerT], deadline_s: float
+    ) -> Outcome[AnswerT]:
+        timeout = aiohttp.ClientTimeout(total=deadline_s, sock_connect=min(deadline_s / 2, LONGEST_CONNECT_S))
+        headers = dict(self._headers)
+        if request is None:
+            method, body = "GET", None
+        else:
+            method, body = "POST", request.model_dump_json(exclude_none=True).encode()
+            headers["Content-Type"] = "application/json"
+            headers.update(self._fence() if self._fence is not None else {})
+        async with self._session.request(
+            method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+        ) as response:
+            content = await _first_mib(response.content)
+            return _sort(url, response.status, content, answer)
+
+
+async def _first_mib(stream: aiohttp.StreamReader) -> bytes:
+    """The answer up to one byte more than counts, so that the reader can tell a whole answer from a longer one."""
+    chunks: list[bytes] = []
+    missing = ANSWER_LIMIT_BYTES + 1
+    while missing > 0:
+        chunk = await stream.read(missing)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        missing -= len(chunk)
+    return b"".join(chunks)
+
+
+def _sort(url: URL, status: int, content: bytes, answer: type[AnswerT]) -> Outcome[AnswerT]:
+    """Refusal: a 4xx, or a body that says ``"status":"error"`` whatever its status. Done: a readable 2xx."""
+    where = f"runtime at {url.authority}"
+    try:
+        body = _parse_json(content)
+    except UnreadableAnswerError as error:
+        if _is_refusal(status):
+            return Refused(f"{where} refused {url.path} with status {status}", status)
+        if not _is_success(status):
+            return Unknown(f"{where} answered {url.path} with status {status} and no body of its own")
+        return Unknown(f"{where} gave an unreadable answer to {url.path}: {error}")
+    says_error = isinstance(body, dict) and body.get("status") == "error"
+    if _is_refusal(status) or says_error:
+        return Refused(f"{where} refused {url.path} with status {status}: {_reason(body)}", status)
+    if not _is_success(status):
+        return Unknown(f"{where} answered {url.path} with status {status} and no error of its own")
+    try:
+        return Done(answer.model_validate(body))
+    except ValidationError as error:
+        return Unknown(f"{where} gave an unreadable answer to {url.path}: {_first_fault(error)}")
+
+
+def _parse_json(content: bytes) -> Any:
+    if len(content) > ANSWER_LIMIT_BYTES:
+        raise UnreadableAnswerError(f"it is longer than {ANSWER_LIMIT_BYTES} bytes")
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableAnswerError(f"{len(content)} bytes that are no JSON ({_cut(error)})") from error
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    return _cut(f"{place}: {fault['msg']}" if place else fault["msg"])
+
+
+def _reason(body: Any) -> str:
+    """What the sidecar says in ``message`` or ``detail``, in one line."""
+    if isinstance(body, dict):
+        for key in ("message", "detail"):
+            said = body.get(key)
+            if isinstance(said, str) and said:
+                return _cut(said)
+            if isinstance(said, list) and said:
+                return _cut(orjson.dumps(said[0]).decode())
+    return "no reason given"
+
+
+def _is_refusal(status: int) -> bool:
+    return HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _is_success(status: int) -> bool:
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def _cut(text: object) -> str:
+    """At most ``MESSAGE_LIMIT`` characters, without line breaks."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= MESSAGE_LIMIT else line[: MESSAGE_LIMIT - 1] + "…"
+
+
+def _parse(base: str, path: str) -> URL | None:
+    """The URL of a call, or None when ``base`` is not ``http://host[:port]``."""
+    try:
+        url = URL(base)
+        if url.scheme not in ("http", "https") or not url.host or url.port is None:
+            return None
+        return url.with_path(path)
+    except ValueError:
+        return None
