@@ -1,0 +1,154 @@
+"""A keyed work queue with client-go's semantics, on the event loop's own clock.
+
+Duplicates merge, a key has one pass at a time, a wake during a pass runs one more afterwards, and a failed pass comes
+back after a backoff of its key. Handlers only wake; passes read everything anew, so nothing but the key is queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+_BACKOFF = Backoff(initial_s=1, max_s=60)
+
+
+class WorkQueue(Generic[K]):
+    """Runs ``run_pass(key)`` for woken keys, at most ``workers`` at once, in the order of the wakes.
+
+    Wakes before ``start`` wait for it. Everything happens in the loop that ``start`` was called in.
+    """
+
+    def __init__(
+        self, name: str, run_pass: Callable[[K], Awaitable[None]], *, workers: int = 1, backoff: Backoff = _BACKOFF
+    ) -> None:
+        """``name`` is for logs. An Unavailable with a Retry-After lengthens the backoff to it."""
+        self._name = name
+        self._run_pass = run_pass
+        self._workers = workers
+        self._backoff = backoff
+        self._waiting: collections.OrderedDict[K, None] = collections.OrderedDict()
+        self._running: dict[K, asyncio.Task[None]] = {}
+        self._again: set[K] = set()  # woken during their pass
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._last_error: dict[K, str] = {}
+        self._started = False
+        self.passes = 0
+        """Finished passes, failed ones among them."""
+        self.failed_passes = 0
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait for a worker (not those that wait for a time)."""
+        return len(self._waiting) + len(self._again)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing runs; timers may be set."""
+        return not self._waiting and not self._running
+
+    def start(self) -> None:
+        self._started = True
+        self._fill()
+
+    def wake(self, key: K) -> None:
+        """Run a pass for ``key`` as soon as a worker is free, also when its backoff has not passed."""
+        if key in self._running:
+            self._again.add(key)
+        else:
+            self._waiting[key] = None
+            self._fill()
+
+    def wake_after(self, key: K, seconds: float) -> None:
+        """``wake`` after ``seconds``. Of several times for one key the earliest wins, and the others are forgotten."""
+        if seconds <= 0:
+            self.wake(key)
+            return
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(seconds, self._time_has_come, key)
+
+    def forget(self, key: K) -> None:
+        """The object is gone: drop its timer and its failures. A pass that waits or runs is left alone."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self._failures.pop(key, None)
+        self._last_error.pop(key, None)
+
+    async def stop(self, grace_s: float) -> None:
+        """Start no more passes and wait for those that run; cancel what is left after ``grace_s``."""
+        self._started = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        running = list(self._running.values())
+        if not running:
+            return
+        _, late = await asyncio.wait(running, timeout=grace_s)
+        for task in late:
+            task.cancel()
+        if late:
+            log.warning("%s: %d passes did not end within %.1f s and were cancelled", self._name, len(late), grace_s)
+            await asyncio.wait(late)
+
+    # --- the passes
+
+    def _time_has_come(self, key: K) -> None:
+        del self._timers[key]
+        self.wake(key)
+
+    def _fill(self) -> None:
+        while self._started and self._waiting and len(self._running) < self._workers:
+            key, _ = self._waiting.popitem(last=False)
+            self._running[key] = asyncio.get_running_loop().create_task(
+                self._pass(key), name=f"{self._name} pass of {key}"
+            )
+
+    async def _pass(self, key: K) -> None:
+        try:
+            await self._run_pass(key)
+        except Exception as error:
+            self._failed(key, error)
+        else:
+            self._failures.pop(key, None)
+            self._last_error.pop(key, None)
+        finally:
+            self.passes += 1
+            del self._running[key]
+            if key in self._again:
+                self._again.remove(key)
+                self._waiting[key] = None
+            self._fill()
+
+    def _failed(self, key: K, error: Exception) -> None:
+        self.failed_passes += 1
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay_s = self._backoff.delay_s(failures)
+        if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
+            delay_s = max(delay_s, error.retry_after_s)
+        text = f"{type(error).__name__}: {error}"
+        # A traceback once in a run of equal failures; the repeats say only that it goes on.
+        is_new = self._last_error.get(key) != text
+        self._last_error[key] = text
+        log.error(
+            "%s: pass of %s failed (%d in a row), next in %.0f s: %s",
+            *(self._name, key, failures, delay_s, text),
+            exc_info=error if is_new else None,
+        )
+        if self._started:
+            self.wake_after(key, delay_s)
