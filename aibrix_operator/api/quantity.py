@@ -27,6 +27,8 @@ _SHAPE = re.compile(
 _EXPONENT = re.compile(r"[eE](?P<exponent>[+-]?[0-9]+)")
 _DECIMAL_EXPONENTS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_EXPONENTS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_SUFFIXES_WANTING_DIGITS = frozenset({"Pi", "Ei"})
+"""With these, and with exponents below nano, apimachinery leaves the fast path that takes a missing number for zero."""
 
 _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 _MAX_INT64_DIGITS = len(str(_MAX_INT64))
@@ -96,13 +98,11 @@ def parse_quantity(text: str) -> Fraction:
         raise QuantityError(text, "it must be a decimal number followed by a suffix")
     whole, fraction, suffix = match["whole"], match["fraction"] or "", match["suffix"]
     number = f"{match['sign']}{whole or '0'}.{fraction or '0'}"
-    if suffix in _BINARY_EXPONENTS:
-        return _binary(number, _BINARY_EXPONENTS[suffix])
-    exponent = _decimal_exponent(text, suffix)
-    if not whole and not fraction and exponent < _SMALLEST_EXPONENT:
-        # apimachinery leaves its fast path here, and its slow one wants digits.
+    is_binary = suffix in _BINARY_EXPONENTS
+    exponent = _BINARY_EXPONENTS[suffix] if is_binary else _decimal_exponent(text, suffix)
+    if not whole and not fraction and (suffix in _SUFFIXES_WANTING_DIGITS or exponent < _SMALLEST_EXPONENT):
         raise QuantityError(text, "its number has no digits")
-    return _decimal(number, exponent)
+    return _binary(number, exponent) if is_binary else _decimal(number, exponent)
 
 
 def _decimal_exponent(text: str, suffix: str) -> int:
