@@ -301,6 +301,7 @@ def _describe(
     verb: str, resource: Resource, namespace: str | None, name: str | None, subresource: str | None = None
 ) -> str:
     """Verb and object for messages, e.g. ``PATCH modelclaims/status default/qwen``."""
+    verb = "LIST" if verb == "GET" and name is None else verb
     kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
     where = "/".join(part for part in (namespace, name) if part)
     return f"{verb} {kind} {where}" if where else f"{verb} {kind}"
