@@ -48,7 +48,7 @@ PRESETS: dict[str, tuple[int, int]] = {
 }
 
 
-class CardOutOfMemory(Exception):
+class CardOutOfMemory(MemoryError):
     """The card has less free than a process asked for; the process holds what it held before."""
 
     def __init__(self, card: Card, wanted_bytes: int, free_bytes: int) -> None:
@@ -93,10 +93,18 @@ def parse_card(kind: str) -> Card:
     uuid = f"GPU-{uuid_numbers.uuid4()}"
     if kind.lower() in PRESETS:
         return Card(uuid, *PRESETS[kind.lower()])
-    size = _SIZE.fullmatch(kind)
+    try:
+        return Card(uuid, parse_size(kind))
+    except ValueError:
+        raise ValueError(f"card {kind!r} is neither a positive size nor one of {', '.join(PRESETS)}") from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a positive whole number, with a Kubernetes suffix or none: ``24Gi``. Raises ValueError otherwise."""
+    size = _SIZE.fullmatch(text)
     if size is None or int(size[1]) == 0:
-        raise ValueError(f"card {kind!r} is neither a positive size nor one of {', '.join(PRESETS)}")
-    return Card(uuid, int(size[1]) * _UNITS[size[2]])
+        raise ValueError(f"{text!r} is not a positive size in bytes such as 24Gi")
+    return int(size[1]) * _UNITS[size[2]]
 
 
 def create(directory: str | Path, kinds: Sequence[str | Card]) -> tuple[Card, ...]:
@@ -121,16 +129,18 @@ def read_cards(directory: str | Path) -> tuple[Card, ...]:
     return tuple(Card(**entry) for entry in json.loads((Path(directory) / "cards.json").read_text()))
 
 
-def visible_cards(directory: str | Path, visible: str | None = None) -> tuple[Card, ...]:
-    """The cards that a container sees: ``visible`` is the value of ``NVIDIA_VISIBLE_DEVICES``.
+def visible_cards(directory: str | Path, *lists: str | None) -> tuple[Card, ...]:
+    """The cards that a process sees through ``lists``: the value of ``NVIDIA_VISIBLE_DEVICES``, then of CUDA's.
 
-    None, an empty text and ``all`` show every card; otherwise a comma-separated list of UUIDs or positions.
+    None and ``all`` hide nothing; anything else is a comma-separated list of UUIDs or of positions among the cards
+    that the lists before it left.
     """
     cards = read_cards(directory)
-    if visible in (None, "", "all"):
-        return cards
-    wanted = {name.strip() for name in str(visible).split(",")}
-    return tuple(card for index, card in enumerate(cards) if card.uuid in wanted or str(index) in wanted)
+    for visible in lists:
+        if visible is not None and visible != "all":
+            wanted = {name.strip() for name in visible.split(",")}
+            cards = tuple(card for index, card in enumerate(cards) if card.uuid in wanted or str(index) in wanted)
+    return cards
 
 
 def hold(
