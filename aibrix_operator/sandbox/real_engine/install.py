@@ -43,6 +43,7 @@ _NETWORK_SIGNS = (
     "ProxyError",
     "SSLError",
     "No matching distribution found",
+    "ResolutionImpossible",
 )
 
 Say = Callable[[str], None]
