@@ -86,18 +86,16 @@ class Occupant:
     @property
     def weight(self) -> int:
         """Its share of the spare KV: 0 asleep, 1 without requests, 5 with four or more, or with unreadable metrics."""
-        match self.activity:
-            case Activity.ASLEEP:
-                return 0
-            case Activity.STARTING:
-                return 1
-            case Activity.SERVING:
-                return 1 + (BUSIEST_REQUESTS if self.requests is None else min(self.requests, BUSIEST_REQUESTS))
+        if self.activity is Activity.ASLEEP:
+            return 0
+        if self.activity is Activity.STARTING:
+            return 1
+        return 1 + (BUSIEST_REQUESTS if self.requests is None else min(self.requests, BUSIEST_REQUESTS))
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The account of one Pod's card. Both sums are taken once, because placement asks every card about every claim."""
+    """The account of one Pod's card. Its sums are taken once, because placement asks every card about every claim."""
 
     pod: str
     usable_bytes: int
@@ -107,6 +105,10 @@ class Card:
     """The seat held here for another claim that room is being made for."""
     promised_bytes: int = field(init=False, repr=False, compare=False)
     held_bytes: int = field(init=False, repr=False, compare=False)
+    room_ever_bytes: int = field(init=False, repr=False, compare=False)
+    """What can still be promised, with every engine back at its floor. Below zero when overdrawn."""
+    room_now_bytes: int = field(init=False, repr=False, compare=False)
+    """What can be used at once, without any engine giving KV back. Below zero when overdrawn."""
 
     def __post_init__(self) -> None:
         """Sort and sum. Raises ValueError when a claim is charged twice, for its name would mean two limits."""
@@ -115,18 +117,12 @@ class Card:
             if one.claim == next_one.claim:
                 raise ValueError(f"{one.claim} is charged twice on {self.pod}")
         object.__setattr__(self, "occupants", ordered)
-        object.__setattr__(self, "promised_bytes", sum(o.promised_bytes for o in ordered))
-        object.__setattr__(self, "held_bytes", sum(o.held_bytes for o in ordered))
-
-    @property
-    def room_ever_bytes(self) -> int:
-        """What can still be promised, with every engine back at its floor. Below zero when overdrawn."""
-        return self.usable_bytes - self.promised_bytes - self.reserved_bytes
-
-    @property
-    def room_now_bytes(self) -> int:
-        """What can be used at once, without any engine giving KV back. Below zero when overdrawn."""
-        return self.usable_bytes - self.held_bytes - self.reserved_bytes
+        promised_bytes = sum(o.promised_bytes for o in ordered)
+        held_bytes = sum(o.held_bytes for o in ordered)
+        object.__setattr__(self, "promised_bytes", promised_bytes)
+        object.__setattr__(self, "held_bytes", held_bytes)
+        object.__setattr__(self, "room_ever_bytes", self.usable_bytes - promised_bytes - self.reserved_bytes)
+        object.__setattr__(self, "room_now_bytes", self.usable_bytes - held_bytes - self.reserved_bytes)
 
     def fits(self, seat: Seat) -> bool:
         """Whether the seat can be promised and used now."""

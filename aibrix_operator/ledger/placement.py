@@ -32,6 +32,17 @@ class ObstacleKind(StrEnum):
     """It has room, and a limit on its card could not be lowered."""
 
 
+_UNKNOWN_KINDS = frozenset({ObstacleKind.HOLE, ObstacleKind.TOPOLOGY})
+"""Obstacles behind which the room of a card is not known, or not of interest."""
+
+_OBSTACLE_WORDS = {
+    ObstacleKind.HOLE: "{pod} could not be judged: ",
+    ObstacleKind.TOPOLOGY: "{pod} ",
+    ObstacleKind.LEFT_ALONE: "{pod} cannot be asked to start {model} yet: ",
+    ObstacleKind.UNDIVIDABLE: "{pod} has room, but its card could not be divided: ",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """A typed reason with the words that follow the kind's own: an error text, or a hole of the account."""
@@ -138,62 +149,45 @@ def place(model: str, seat: Seat, candidates: Sequence[Candidate]) -> Placed | R
             f"no candidate pod can hold this model, which needs {figures.gib(need_bytes)} on a card; "
             f"the best of them offers {figures.gib(largest)} on a card",
         )
-    best = min((_turn_away(model, seat, c) for c in candidates), key=_refusal_order)
+    best = min(candidates, key=lambda c: _refusal_order(need_bytes, c))
     others = len(candidates) - 1
     return Refused(
         "NoMatchingPods",
-        f"no warm pod can hold this model, which needs {figures.gib(need_bytes)} on a card: {best.text}"
+        f"no warm pod can hold this model, which needs {figures.gib(need_bytes)} on a card: "
+        + _refusal_text(model, need_bytes, best)
         + (f"; {others} other pod(s) were turned away as well" if others else ""),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _TurnedAway:
-    """Why one Pod does not take the claim, with what decides whether it is the reason worth reading."""
-
-    pod: str
-    text: str
-    is_known: bool = True
-    is_never: bool = False
-    room_bytes: int = 0
-
-
-def _refusal_order(refusal: _TurnedAway) -> tuple[bool, bool, int, str]:
+def _refusal_order(need_bytes: int, c: Candidate) -> tuple[bool, bool, int, str]:
+    """The key by which Pods that do not fit are ordered, the refusal that helps its reader most first."""
     # 1. known before unknown   2. "could hold it later" before "never"   3. most room   4. lowest Pod name
-    return (not refusal.is_known, refusal.is_never, -refusal.room_bytes, refusal.pod)
+    # A card that cannot be divided has all the room asked for, and so comes before one whose engines hold it.
+    kind = None if c.obstacle is None else c.obstacle.kind
+    if kind in _UNKNOWN_KINDS:
+        return (True, kind is ObstacleKind.TOPOLOGY, 0, c.pod)
+    if c.card is None:
+        return (False, False, 0, c.pod)
+    is_never = c.card.room_ever_bytes < need_bytes
+    return (False, is_never, -(c.card.room_ever_bytes if is_never else c.card.room_now_bytes), c.pod)
 
 
-def _turn_away(model: str, seat: Seat, c: Candidate) -> _TurnedAway:
-    """The refusal of a Pod that does not fit. A card without room says so, whatever else stands in the way."""
+def _refusal_text(model: str, need_bytes: int, c: Candidate) -> str:
+    """Why a Pod that does not fit is turned away. A card without room says so, whatever else stands in the way."""
     obstacle, card = c.obstacle, c.card
-    if obstacle is not None and obstacle.kind is ObstacleKind.HOLE:
-        return _TurnedAway(c.pod, f"{c.pod} could not be judged: {obstacle.text}", is_known=False)
-    if obstacle is not None and obstacle.kind is ObstacleKind.TOPOLOGY:
-        return _TurnedAway(c.pod, f"{c.pod} {obstacle.text}", is_known=False, is_never=True)
-    if card is not None and not card.could_ever_hold(seat):
-        return _TurnedAway(
-            c.pod,
+    is_judged = obstacle is None or obstacle.kind not in _UNKNOWN_KINDS
+    if is_judged and card is not None and card.room_ever_bytes < need_bytes:
+        return (
             f"{c.pod} can offer at most {figures.gib(card.room_ever_bytes)}, "
-            f"even with every engine on it at its floor ({_account(card, card.promised_bytes, 'promised to')})",
-            is_never=True,
-            room_bytes=card.room_ever_bytes,
+            f"even with every engine on it at its floor ({_account(card, card.promised_bytes, 'promised to')})"
         )
-    if card is not None and not card.fits(seat):
-        return _TurnedAway(
-            c.pod,
+    if is_judged and card is not None and card.room_now_bytes < need_bytes:
+        return (
             f"{c.pod} has {figures.gib(card.room_now_bytes)} free, "
-            f"with the rest held by the engines already on it ({_account(card, card.held_bytes, 'held by')})",
-            room_bytes=card.room_now_bytes,
+            f"with the rest held by the engines already on it ({_account(card, card.held_bytes, 'held by')})"
         )
-    room_bytes = 0 if card is None else card.room_now_bytes
     assert obstacle is not None, f"{c.pod} fits {model} and is asked why it does not"
-    if obstacle.kind is ObstacleKind.LEFT_ALONE:
-        return _TurnedAway(
-            c.pod, f"{c.pod} cannot be asked to start {model} yet: {obstacle.text}", room_bytes=room_bytes
-        )
-    return _TurnedAway(
-        c.pod, f"{c.pod} has room, but its card could not be divided: {obstacle.text}", room_bytes=room_bytes
-    )
+    return _OBSTACLE_WORDS[obstacle.kind].format(pod=c.pod, model=model) + obstacle.text
 
 
 def _account(card: Card, taken_bytes: int, how: str) -> str:
