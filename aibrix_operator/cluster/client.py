@@ -217,7 +217,13 @@ class Cluster:
         metadata: Object = {"annotations": dict(annotations)}
         if uid is not None:
             metadata["uid"] = uid
-        return await self.patch(resource, namespace, name, {"metadata": metadata})
+        try:
+            return await self.patch(resource, namespace, name, {"metadata": metadata})
+        except errors.Invalid as error:
+            # The API server (1.37) calls another uid in a patch "metadata.uid: field is immutable", with a 422.
+            if uid is not None and "metadata.uid" in str(error):
+                raise errors.Conflict(str(error), status=error.status) from error
+            raise
 
     # --- the exchange
 

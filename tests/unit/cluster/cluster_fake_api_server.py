@@ -215,9 +215,10 @@ class FakeApiServer:
         if old is None:
             return _respond(status(404, "NotFound"))
         metadata = patch.get("metadata", {})
-        for precondition in ("resourceVersion", "uid"):
-            if precondition in metadata and metadata[precondition] != old["metadata"][precondition]:
-                return _respond(status(409, "Conflict", "the object has been modified"))
+        if metadata.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            return _respond(status(422, "Invalid", "metadata.uid: Invalid value: field is immutable"))
+        if metadata.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
+            return _respond(status(409, "Conflict", "the object has been modified"))
         if request.match_info.get("subresource") == "status":
             patch = {"status": patch["status"]}
         new = _merged(old, patch)
