@@ -1,0 +1,196 @@
+"""The engines of one Pod: their records, the file behind them, and the few things that are done to a process.
+
+Records change on the event loop only, and only under ``operation_lock``: whoever holds it finds a record as it left it,
+however long it waited in between. Readers (snapshot, metrics) take no lock; records are frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+
+from aibrix_operator.runtime import lifecycle, procfs
+from aibrix_operator.runtime.counters import Counters
+from aibrix_operator.runtime.engines import catalog
+from aibrix_operator.runtime.engines.door import EngineDoor
+from aibrix_operator.runtime.engines.kind import Launch
+from aibrix_operator.runtime.launcher import Launcher, Life
+from aibrix_operator.runtime.lifecycle import Order, Sight
+from aibrix_operator.runtime.nvml import Nvml
+from aibrix_operator.runtime.operations import OperationMemory
+from aibrix_operator.runtime.records import EngineRecord
+from aibrix_operator.runtime.registry import EngineRegistry, RegistryError
+from aibrix_operator.runtime.settings import RuntimeSettings, SleepMode
+from aibrix_operator.runtime_api.wire import EnginePhase
+
+logger = logging.getLogger(__name__)
+
+UNPROBED_PHASES = frozenset({EnginePhase.SLEEPING, EnginePhase.FAILED, EnginePhase.STOPPING})
+"""Phases in which a health check would decide nothing."""
+
+
+class NoFreePortError(Exception):
+    """Every engine port is taken. Answered with 500."""
+
+
+def wall_clock() -> datetime:
+    """Now, in UTC. Stored times must mean the same to the next sidecar, so the clock is the wall's."""
+    return datetime.now(UTC)
+
+
+class Fleet:
+    """All engines of this Pod. One per sidecar."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        session: aiohttp.ClientSession,
+        *,
+        clock: Callable[[], datetime] = wall_clock,
+        kinds: catalog.Catalog | None = None,
+    ) -> None:
+        """``session`` is for calls to engines and stays the caller's to close."""
+        self.settings = settings
+        self.clock = clock
+        self.kinds = kinds or catalog.Catalog()
+        self.nvml = Nvml()
+        self.launcher = Launcher()
+        self.memory = OperationMemory()
+        self.counters = Counters()
+        self.operation_lock = asyncio.Lock()
+        self._records: dict[str, EngineRecord] = {}
+        self._registry = EngineRegistry(settings.engine_registry_path)
+        self._is_unsaved = False
+        self._session = session
+
+    @property
+    def records(self) -> Mapping[str, EngineRecord]:
+        """model name → record, in the order in which they came."""
+        return self._records
+
+    @property
+    def stop_grace(self) -> timedelta:
+        """How long a stopping engine may take."""
+        return timedelta(seconds=self.settings.engine_stop_grace_seconds)
+
+    def put(self, record: EngineRecord) -> None:
+        """Take a record over. Under ``operation_lock``."""
+        before = self._records.get(record.model_name)
+        if before == record:
+            return
+        if record.phase is EnginePhase.FAILED and before is not None and before.phase is not EnginePhase.FAILED:
+            self.counters.budgets_exhausted[record.model_name] += 1
+        if before is None or before.phase is not record.phase:
+            logger.info("engine %s is %s%s", record.model_name, record.phase, _because(record))
+        self._records[record.model_name] = record
+        self._is_unsaved = True
+
+    def drop(self, model_name: str) -> None:
+        """Forget an engine and what was remembered for it. Under ``operation_lock``."""
+        if self._records.pop(model_name, None) is not None:
+            logger.info("engine %s is gone", model_name)
+            self._is_unsaved = True
+        self.memory.forget(model_name)
+        self.counters.forget_gauges(model_name)
+
+    async def save(self) -> None:
+        """Write the registry if records changed. Raises ``RegistryError``; the change then waits for the next call."""
+        if self._is_unsaved:
+            await asyncio.to_thread(self._registry.save, tuple(self._records.values()))
+            self._is_unsaved = False
+
+    async def save_or_retry(self) -> None:
+        """Write the registry; when that fails, the supervisor's next tick tries again."""
+        try:
+            await self.save()
+        except RegistryError as error:
+            logger.error("%s; it is tried again in a second", error)
+
+    async def stored(self) -> tuple[tuple[EngineRecord, ...], int]:
+        """The records that the last sidecar left, and how many entries were none."""
+        stored = await asyncio.to_thread(self._registry.load)
+        return stored.records, stored.invalid
+
+    def door(self, record: EngineRecord) -> EngineDoor:
+        """Where the engine is called."""
+        return EngineDoor(self._session, self.settings.probe_host, record.port)
+
+    async def sight(self, record: EngineRecord) -> Sight:
+        """What can be seen of the engine's processes now, with a health check where it matters."""
+        life = self.launcher.look(record.process)
+        if life is Life.RUNNING:
+            if record.phase in UNPROBED_PHASES or not await self.door(record).is_ready():
+                return Sight.UNREADY
+            return Sight.READY
+        return Sight.REMAINS if life is Life.REMAINS else Sight.GONE
+
+    def launch(self, record: EngineRecord) -> EngineRecord:
+        """Start the engine's process. Raises ``LaunchError``."""
+        settings = self.settings
+        command = self.kinds.launched_as(record.engine).command(
+            Launch(
+                python=settings.engine_python,
+                model=catalog.model_source(record.artifact_url),
+                served_name=record.model_name,
+                host=settings.engine_host,
+                port=record.port,
+                can_sleep=self._starts_able_to_sleep(),
+                args=record.command_args,
+            )
+        )
+        environment = catalog.environment(os.environ, record.ipc_name, str(settings.kv_segment_dir))
+        process = self.launcher.launch(command, environment)
+        logger.info("engine %s starts on port %d as process %d", record.model_name, record.port, process.pid)
+        return lifecycle.launched(record, process, self.clock())
+
+    def _starts_able_to_sleep(self) -> bool:
+        mode = self.settings.engine_sleep_mode
+        return self.nvml.has_seen_a_gpu if mode is SleepMode.AUTO else mode is SleepMode.ON
+
+    def signal(self, record: EngineRecord, order: Order) -> EngineRecord:
+        """Carry out ``END_GROUP`` or ``KILL_GROUP``. A signal that cannot be sent is noted in the record."""
+        number = signal.SIGKILL if order is Order.KILL_GROUP else signal.SIGTERM
+        try:
+            self.launcher.signal_group(record.process, number)
+        except OSError as error:
+            logger.warning("engine %s could not be sent %s: %s", record.model_name, number.name, error)
+            if record.phase is EnginePhase.STOPPING:
+                return lifecycle.stop_failed(record, str(error), self.clock())
+        return record
+
+    def owned_pids(self, record: EngineRecord, pids: frozenset[int]) -> frozenset[int]:
+        """Which of these processes are the engine's own."""
+        if record.process is None:
+            return frozenset()
+        root = record.process.pid
+        return frozenset(pid for pid in pids if procfs.belongs_to(pid, root))
+
+    def pick_port(self) -> int:
+        """The lowest engine port that no record holds and that can be bound. Raises ``NoFreePortError``."""
+        taken = {record.port for record in self._records.values()}
+        settings = self.settings
+        for port in range(settings.engine_port_first, settings.engine_port_last + 1):
+            if port not in taken and _can_bind(settings.probe_host, port):
+                return port
+        raise NoFreePortError("no free port available in agent range")
+
+
+def _can_bind(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as candidate:
+        try:
+            candidate.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def _because(record: EngineRecord) -> str:
+    return f": {record.last_error}" if record.last_error else ""
