@@ -134,3 +134,21 @@ def resident_bytes(process: ProcessId) -> int:
         return 0
     kilobytes = next((line.split()[1] for line in text.splitlines() if line.startswith("RssAnon:")), "0")
     return int(kilobytes) * 1024
+
+
+def find_marked(mark: bytes) -> list[ProcessId]:
+    """The live processes whose environment had the entry ``mark`` (``NAME=value``) when they were started.
+
+    Other users' processes cannot be read, and are not ours.
+    """
+    found: list[ProcessId] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:  # gone meanwhile, or somebody else's
+            continue
+        if mark in environment.split(b"\0") and (process := identify(int(entry.name))):
+            found.append(process)
+    return found

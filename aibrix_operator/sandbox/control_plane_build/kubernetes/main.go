@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func main() {
 		"kube-apiserver":          func() *cobra.Command { return apiserver.NewAPIServerCommand() },
 		"kube-controller-manager": func() *cobra.Command { return controllermanager.NewControllerManagerCommand() },
 		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-		"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand() },
+		"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 		"kube-proxy":              func() *cobra.Command { return proxy.NewProxyCommand() },
 	}
 	name := filepath.Base(os.Args[0])

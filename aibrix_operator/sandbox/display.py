@@ -1,0 +1,63 @@
+"""Say on a terminal what a sandbox is and what to do with it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from aibrix_operator.sandbox import fleet, pool
+from aibrix_operator.sandbox.state import Sandbox
+from aibrix_operator.sandbox.up import Status
+
+_CLAIM = """\
+kubectl apply -f - <<EOF
+apiVersion: model.aibrix.ai/v1alpha1
+kind: ModelClaim
+metadata: {{name: qwen}}
+spec:
+  engine: vllm
+  artifactURL: huggingface://Qwen/Qwen3-0.6B
+  podSelector: {{matchLabels: {{"claim.model.aibrix.ai/pool": {pool}}}}}
+EOF"""
+
+
+def show_next_steps(sandbox: Sandbox, console: Console) -> None:
+    """After ``up``: where the cluster is, and a first claim."""
+    console.print(Panel.fit(f"[bold]Sandbox {sandbox.name} is up[/bold]: {_describe(sandbox)}", border_style="green"))
+    # Printed without wrapping, so that it can be copied from a narrow terminal.
+    console.print(f"export KUBECONFIG={sandbox.kubeconfig}", soft_wrap=True, highlight=False)
+    console.print("\nClaim room for a model:\n", highlight=False)
+    console.print(_CLAIM.format(pool=pool.POOL), soft_wrap=True, highlight=False, markup=False)
+    console.print("\nThen look at it, and end it all:\n", highlight=False)
+    for line in (
+        "kubectl get modelclaims --watch",
+        f"aibrix-operator sandbox status {sandbox.name}",
+        f"aibrix-operator sandbox down {sandbox.name}",
+    ):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def show_status(status: Status, console: Console) -> None:
+    """Tables of processes and Pods."""
+    sandbox = status.sandbox
+    console.print(f"Sandbox [bold]{sandbox.name}[/bold]: {_describe(sandbox)}", highlight=False)
+    console.print(f"KUBECONFIG={sandbox.kubeconfig}  logs in {sandbox.logs}", soft_wrap=True, highlight=False)
+    table = Table("Process", "PID", "State", "Memory", title="Processes", title_justify="left")
+    for row in status.processes:
+        state = "[green]running[/green]" if row.is_alive else "[red]ended[/red]"
+        table.add_row(row.name, str(row.pid), state, f"{row.memory_bytes >> 20} MiB" if row.is_alive else "")
+    console.print(table)
+    if status.pods is None:
+        console.print(f"[red]The API server is not running[/red]; `sandbox up {sandbox.name}` starts everything anew.")
+        return
+    pods = Table("Namespace", "Pod", "Node", "Address", "State", "Processes", title="Pods", title_justify="left")
+    for pod in status.pods:
+        ready = "[green]ready[/green]" if pod.is_ready else pod.phase
+        pods.add_row(pod.namespace, pod.name, pod.node, pod.address, ready, str(pod.processes or ""))
+    console.print(pods)
+
+
+def _describe(sandbox: Sandbox) -> str:
+    nodes = len(sandbox.nodes)
+    return f"{nodes} node{'s' if nodes > 1 else ''} with {fleet.describe_cards(sandbox.nodes)}"

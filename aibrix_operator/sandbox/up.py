@@ -1,0 +1,230 @@
+"""Start, stop and describe whole sandboxes. What the command line calls; plain functions, no terminal.
+
+A sandbox is a control plane, nodes with simulated cards, an agent that plays their kubelets, a warm pool, and the
+operator. Every process of it is a daemon of its own session that the sandbox's process table names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aibrix_operator.api import names
+from aibrix_operator.cluster.client import Cluster
+from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object
+from aibrix_operator.sandbox import binaries, control_plane, crds, fleet, pod_folder, pod_status, pool, processes, state
+from aibrix_operator.sandbox.binaries import Report
+from aibrix_operator.sandbox.state import Sandbox, SandboxError
+
+DEFAULT_NAME = "demo"
+AGENT = "agent"
+OPERATOR = "operator"
+RUNTIME_COMMAND = (sys.executable, "-m", "aibrix_operator.cli", "runtime")
+_READY_WITHIN_S = 90.0
+_POLL_S = 0.1
+_STOP_GRACE_S = 8.0  # above the supervisor's own grace for its child
+_POD_GRACE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a sandbox consists of."""
+
+    cards: Sequence[str] = ("h20",)
+    """One kind a card: a preset of :mod:`aibrix_operator.sim.card`, or a usable size such as ``24Gi``."""
+    nodes: int | None = None
+    """None: one node a kind of card."""
+    with_operator: bool = True
+    """Without, run one yourself against the kubeconfig, in a debugger for example."""
+    with_pool: bool = True
+    """Without, apply a warm pool of your own."""
+    runtime_command: Sequence[str] = RUNTIME_COMMAND
+    """Starts a warm Pod's sidecar; ``{address}`` becomes the Pod's address, where it must serve port 8080."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One process of a sandbox, for display."""
+
+    name: str
+    pid: int
+    is_alive: bool
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """One Pod of a sandbox, for display."""
+
+    namespace: str
+    name: str
+    node: str
+    address: str
+    phase: str
+    is_ready: bool
+    processes: int
+    """The sidecar's and its engines'; 0 for a Pod that is no warm Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A sandbox as it is. ``pods`` is None when the API server does not answer."""
+
+    sandbox: Sandbox
+    processes: Sequence[ProcessRow]
+    pods: Sequence[PodRow] | None
+
+
+def operator_command(kubeconfig: Path) -> list[str]:
+    """Starts the operator against a sandbox."""
+    return [sys.executable, "-m", "aibrix_operator.cli", "operator", "--kubeconfig", str(kubeconfig)]
+
+
+def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = lambda _: None) -> Sandbox:
+    """Start a sandbox and wait until its pool is ready. What a crashed one of the same name left is removed first.
+
+    SandboxError, BuildError, ControlPlaneError or ValueError (the cards) when it cannot; nothing is left running then.
+    """
+    try:
+        nodes = fleet.plan_nodes(options.cards, options.nodes)
+    except ValueError as error:
+        raise SandboxError(str(error)) from error
+    programs = binaries.find_binaries(report=report)
+    before = state.load(name)
+    if before is not None:
+        if _is_whole(before):
+            raise SandboxError(f"sandbox {name!r} is up already: export KUBECONFIG={before.kubeconfig}")
+        report(f"removing what a crashed sandbox {name!r} left")
+        down(name)
+    sandbox = state.create(name, nodes, options.runtime_command)
+    with state.hold(sandbox.directory):
+        try:
+            report("starting etcd, API server, controller manager and scheduler")
+            control_plane.start_control_plane(
+                sandbox.directory, programs, with_controllers=True, dies_with_parent=False
+            )
+            _start_supervised(
+                sandbox, AGENT, [sys.executable, "-m", "aibrix_operator.sandbox.agent", str(sandbox.directory)]
+            )
+            asyncio.run(_furnish(sandbox, options, report))
+        except BaseException:
+            _tear_down(sandbox)
+            raise
+    return sandbox
+
+
+def down(name: str = DEFAULT_NAME) -> None:
+    """End every process of the sandbox and remove its folder, whether it runs or has crashed.
+
+    SandboxError when there is none of that name, or another command is at work on it.
+    """
+    sandbox = state.load(name)
+    if sandbox is None:
+        known = ", ".join(other.name for other in state.list_sandboxes()) or "none"
+        raise SandboxError(f"there is no sandbox {name!r} (known: {known})")
+    with state.hold(sandbox.directory):
+        _tear_down(sandbox)
+
+
+def status(name: str = DEFAULT_NAME) -> Status:
+    """The sandbox's processes and Pods. SandboxError when there is none of that name."""
+    sandbox = state.load(name)
+    if sandbox is None:
+        raise SandboxError(f"there is no sandbox {name!r}; start it with: aibrix-operator sandbox up {name}")
+    rows = [
+        ProcessRow(process_name, process.pid, processes.is_alive(process), processes.resident_bytes(process))
+        for process_name, process in sandbox.table.read().items()
+    ]
+    serving = any(row.name == binaries.API_SERVER and row.is_alive for row in rows)
+    return Status(sandbox, rows, asyncio.run(_pod_rows(sandbox)) if serving else None)
+
+
+def _is_whole(sandbox: Sandbox) -> bool:
+    """Whether every process that was started still runs."""
+    table = sandbox.table.read()
+    return {*control_plane.STOP_ORDER, AGENT} <= table.keys() and all(map(processes.is_alive, table.values()))
+
+
+def _start_supervised(sandbox: Sandbox, name: str, command: Sequence[str]) -> None:
+    pid = processes.start(
+        [sys.executable, "-m", "aibrix_operator.sandbox.supervisor", *command],
+        log=sandbox.logs / f"{name}.log",
+        environment={**os.environ, "PYTHONUNBUFFERED": "1"},
+        dies_with_parent=False,
+    )
+    sandbox.table.add(name, pid)
+
+
+async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
+    """Everything that needs the API server."""
+    async with await Cluster.connect(sandbox.kubeconfig) as cluster:
+        report("applying the custom resource definitions")
+        await crds.apply_crds(cluster)
+        if options.with_operator:
+            _start_supervised(sandbox, OPERATOR, operator_command(sandbox.kubeconfig))
+        if not options.with_pool:
+            return
+        replicas = sum(node.cards for node in sandbox.nodes)
+        await cluster.create(DEPLOYMENTS, pool.NAMESPACE, pool.deployment(replicas))
+        report(f"waiting for {replicas} warm Pod{'s' if replicas > 1 else ''}")
+        await _wait_ready(cluster, sandbox, replicas)
+
+
+async def _wait_ready(cluster: Cluster, sandbox: Sandbox, replicas: int) -> None:
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while True:
+        pods, _ = await cluster.list_all(PODS, pool.NAMESPACE, label_selector=f"{names.POOL_LABEL}={pool.POOL}")
+        ready = sum(1 for pod in pods if pod_status.is_ready(pod))
+        if ready == replicas:
+            return
+        if time.monotonic() > deadline:
+            raise SandboxError(
+                f"{ready} of {replicas} warm Pods were ready after {_READY_WITHIN_S:.0f} s. {_excuse(sandbox)}"
+            )
+        await asyncio.sleep(_POLL_S)
+
+
+def _excuse(sandbox: Sandbox) -> str:
+    """The last words of a sidecar, or of the agent: one of them says why no Pod becomes ready."""
+    logs = [folder.log for folder in pod_folder.list_folders(sandbox.pods)] + [sandbox.logs / f"{AGENT}.log"]
+    for log in logs:
+        if log.is_file() and (lines := log.read_text(errors="replace").splitlines()):
+            return f"{log.name} ends:\n" + "\n".join(lines[-12:])
+    return "Neither the agent nor a sidecar has said anything."
+
+
+def _tear_down(sandbox: Sandbox) -> None:
+    """End clients before servers: the operator, the agent, what the agent ran, the control plane."""
+    table = sandbox.table.read()
+    for name in (OPERATOR, AGENT):
+        if name in table:
+            processes.end(table[name], _STOP_GRACE_S)
+            sandbox.table.remove(name)
+    for folder in pod_folder.list_folders(sandbox.pods):
+        folder.end_processes(_POD_GRACE_S)
+    control_plane.stop_control_plane(sandbox.directory)
+    state.remove(sandbox)
+
+
+async def _pod_rows(sandbox: Sandbox) -> list[PodRow]:
+    async with await Cluster.connect(sandbox.kubeconfig) as cluster:
+        pods, _ = await cluster.list_all(PODS)
+    return [_pod_row(sandbox, pod) for pod in pods]
+
+
+def _pod_row(sandbox: Sandbox, pod: Object) -> PodRow:
+    metadata, observed = pod["metadata"], pod.get("status", {})
+    return PodRow(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        node=pod_status.node_of(pod),
+        address=observed.get("podIP", ""),
+        phase="Terminating" if pod_status.is_deleted(pod) else observed.get("phase", "Pending"),
+        is_ready=pod_status.is_ready(pod),
+        processes=len(pod_folder.PodFolder(sandbox.pods / metadata["uid"]).processes()),
+    )
