@@ -39,14 +39,13 @@ def main() -> None:
 
 async def _run(options: arguments.Arguments, figures: profile.Profile) -> None:
     directory = os.environ.get(card.CARDS_ENV)
-    memory = Memory(
-        figures, Path(directory) if directory else None, _cards(directory, options.cards), _open_segment(options)
-    )
+    cards, kv = _cards(directory, options.cards), segment.from_environment(os.environ)
+    memory = Memory(figures, Path(directory) if directory else None, cards, kv)
     try:
         memory.boot()
         await asyncio.sleep(figures.boot_seconds)
         memory.open_pool()
-    except card.CardOutOfMemory as error:
+    except (card.CardOutOfMemory, OSError) as error:
         _die(error)
     metrics = Metrics(options.name, figures.max_model_len, options.max_loras)
     scheduler = Scheduler(figures, memory, metrics, _die)
@@ -75,13 +74,6 @@ def _cards(directory: str | None, wanted: int) -> tuple[card.Card, ...]:
     if len(cards) < wanted:
         _exit(1, f"ValueError: world size {wanted} is larger than the number of visible GPUs {len(cards)}")
     return cards[:wanted]
-
-
-def _open_segment(options: arguments.Arguments) -> segment.Segment | None:
-    try:
-        return segment.from_environment(os.environ)
-    except OSError as error:
-        _exit(1, f"error: the KV segment of {options.name} can't be made: {error}")
 
 
 def _die(error: Exception) -> NoReturn:

@@ -70,7 +70,7 @@ def _overlay(base: Profile, entry: Mapping[str, Any], where: str) -> Profile:
 
 
 def _value(name: str, kind: Any, value: Any, where: str) -> Any:
-    if name.endswith("_bytes") and isinstance(value, str):
+    if "_bytes" in name and isinstance(value, str):
         try:
             return card.parse_size(value)
         except ValueError as error:

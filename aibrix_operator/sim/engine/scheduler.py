@@ -115,9 +115,9 @@ class Scheduler:
         return request
 
     def abort(self, request: Request) -> None:
-        """End a request whose client is gone; one that is over stays as it is."""
+        """End a request whose client is gone; one that is over stays as it is. vLLM counts no such request."""
         if request.finish_reason is None:
-            self._finish(request, "abort")
+            self._end(request, "abort")
             self._memory_follows()
             self._step_soon()
 
@@ -271,6 +271,10 @@ class Scheduler:
         self._memory_follows()
 
     def _finish(self, request: Request, reason: str) -> None:
+        self._end(request, reason)
+        self._record(request, reason)
+
+    def _end(self, request: Request, reason: str) -> None:
         if request in self._running:
             self._running.remove(request)
             self._kv_tokens -= request.tokens
@@ -278,7 +282,6 @@ class Scheduler:
             self._waiting.remove(request)
         request.finish_reason = reason
         request.news.set()
-        self._record(request, reason)
         self._changed.set()
 
     def _memory_follows(self) -> None:

@@ -23,13 +23,15 @@ class Busy(Exception):
 
 
 class Segment:
-    """One open segment; lives as long as the engine's process, the file outlives it as kvcached's does."""
+    """One segment. The file outlives the engine, and shows a dead engine's figures until the next one rebuilds it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._path = path
+        self._file = -1
 
     def rebuild(self, limit_bytes: int, prealloc_bytes: int = 0) -> None:
-        """Start over at ``limit_bytes``. Waits for the lock: at this point the engine serves nobody yet."""
+        """Start over at ``limit_bytes``; comes before all else, and waits for the lock, as nobody is served yet."""
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             os.ftruncate(self._file, _LAYOUT.size)
