@@ -1,0 +1,1 @@
+"""The controller benchmark: our operator and its peers over one real API server. See ``docs/benchmarks.md``."""

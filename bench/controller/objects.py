@@ -1,0 +1,100 @@
+"""The ModelClaims and Pods of a benchmark run."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aibrix_operator.api import names
+from aibrix_operator.cluster.client import Cluster
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, Resource
+
+NAMESPACE = "bench"
+POOL = "bench"
+NAMESPACES = Resource("", "v1", "namespaces")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Warm Pods with one card each, and what a claim asks of a card."""
+
+    claims_per_pod: int
+    usable_bytes: int
+    footprint: str
+    kv_floor: str
+
+
+def claim(name: str, fleet: Fleet) -> Object:
+    return {
+        "apiVersion": MODEL_CLAIMS.api_version,
+        "kind": "ModelClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "modelName": name,
+            "podSelector": {"matchLabels": {names.POOL_LABEL: POOL}},
+            "artifactURL": f"huggingface://example/{name}",
+            "engine": "vllm",
+            "engineConfig": {"args": {"--max-model-len": "4096", "--enable-prefix-caching": ""}},
+            "perGPU": {"maximumFootprint": fleet.footprint, "kvFloor": fleet.kv_floor},
+        },
+    }
+
+
+def pod_address(number: int) -> str:
+    """Each Pod has a loopback address of its own, so that one process can play every runtime."""
+    return f"127.20.{number // 250}.{number % 250 + 1}"
+
+
+def _pod(number: int) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"warm-{number:04d}",
+            "namespace": NAMESPACE,
+            "labels": {names.POOL_LABEL: POOL, names.ENABLED_LABEL: "true"},
+        },
+        "spec": {
+            "nodeName": "bench-node",  # nobody schedules here
+            "containers": [
+                {
+                    "name": "runtime",
+                    "image": "example.org/runtime",
+                    "ports": [{"containerPort": names.RUNTIME_PORT}],
+                    "resources": {"limits": {names.GPU_RESOURCE: "1"}, "requests": {names.GPU_RESOURCE: "1"}},
+                }
+            ],
+        },
+    }
+
+
+async def create_pods(cluster: Cluster, count: int) -> None:
+    """Running, ready Pods, by writing the status that a kubelet would."""
+    for number in range(count):
+        made = await cluster.create(PODS, NAMESPACE, _pod(number))
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": made["metadata"]["creationTimestamp"]}
+        address = pod_address(number)
+        status = {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "startTime": made["metadata"]["creationTimestamp"],
+            "conditions": [ready],
+        }
+        await cluster.patch_status(
+            PODS, NAMESPACE, made["metadata"]["name"], status, made["metadata"]["resourceVersion"]
+        )
+
+
+async def create_claims(cluster: Cluster, claim_names: Iterable[str], fleet: Fleet, writers: int) -> None:
+    """Create the claims from ``writers`` concurrent writers."""
+    shared = iter(claim_names)
+
+    async def write() -> None:
+        for name in shared:
+            await cluster.create(MODEL_CLAIMS, NAMESPACE, claim(name, fleet))
+
+    await asyncio.gather(*itertools.starmap(write, [()] * writers))
