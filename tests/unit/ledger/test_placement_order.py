@@ -73,6 +73,12 @@ def test_a_pod_that_does_not_fit_is_passed_over_however_well_it_ranks(unfit):
     assert isinstance(place("m", SEAT, [unfit]), Refused)
 
 
+def test_a_seat_that_fills_a_card_to_the_byte_fits_and_one_byte_more_does_not():
+    full = [pod("a", card(1000, serving("x", 300, 300), pod="a"))]
+    assert place("m", SEAT, full) == Placed("a")
+    assert isinstance(place("m", Seat(300, 101), full), Refused)
+
+
 def test_a_pod_without_cards_takes_any_claim():
     assert place("m", Seat(1 << 49, 1 << 49), [Candidate("mock", None)]) == Placed("mock")
 

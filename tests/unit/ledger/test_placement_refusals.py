@@ -35,7 +35,7 @@ LEFT_ALONE = blocked(
     "left-alone", ObstacleKind.LEFT_ALONE, "p did not answer in time recently; not calling it again yet"
 )
 HOLE = blocked("hole", ObstacleKind.HOLE, "its runtime did not answer")
-TOPOLOGY = Candidate("topology", None, Obstacle.topology(2, 1))
+TOPOLOGY = Candidate("double", None, Obstacle.topology(2, 1))
 
 NEVER_15_TEXT = (
     "never-15 can offer at most 15.0 GiB, even with every engine on it at its floor "
@@ -63,7 +63,7 @@ LATER_20_TEXT = (
             id="left alone",
         ),
         pytest.param(HOLE, "hole could not be judged: its runtime did not answer", id="a hole"),
-        pytest.param(TOPOLOGY, "topology reports 2 GPU(s), and the model runs on 1", id="topology"),
+        pytest.param(TOPOLOGY, "double reports 2 GPU(s), and the model runs on 1", id="topology"),
         pytest.param(
             on("reserving", 80, resident("a", 20, 10), reserved_gib=12),
             "reserving can offer at most 38.0 GiB, even with every engine on it at its floor (the card holds 80.0 GiB, "
