@@ -1,4 +1,4 @@
-"""Runs in every process of the vLLM environment whose variables name this file; acts in API servers alone.
+"""Runs in every process of the vLLM environment whose variables name this file; starts a keeper in API servers alone.
 
 Executed by the line that the installer puts into the environment's site-packages, before the process's own code, as
 kvcached's own autopatch is. Workers and other children of an engine inherit the variables and are told apart by their
@@ -16,6 +16,7 @@ RUN_NAME = "aibrix_kvcached_standin"
 KEEPER_MODULE = "aibrix_operator.sandbox.real_engine.kvcached_standin.keeper"
 _STARTED = f"{RUN_NAME}.started"
 SOURCE_ROOT = Path(__file__).resolve().parents[4]
+SIMULATED_ENGINES = SOURCE_ROOT / "aibrix_operator" / "sim" / "standins"
 
 
 def keeper_command(command: Sequence[str], environ: Mapping[str, str], pid: int, python: str) -> list[str] | None:
@@ -48,11 +49,22 @@ def start_detached(command: Sequence[str], environ: Mapping[str, str]) -> None:
     os.waitpid(child, 0)
 
 
+def without_simulated_engines(path: Sequence[str]) -> list[str]:
+    """A module search path on which ``vllm`` is the real one.
+
+    A sandbox puts its stand-ins before everything else on the path of a Pod's processes: the sidecar needs NVML's.
+    """
+    return [entry for entry in path if not entry or Path(entry).resolve() != SIMULATED_ENGINES]
+
+
 def main() -> None:
     # Python 3.11 reads the .pth files of a virtual environment twice.
     if _STARTED in sys.modules:
         return
     sys.modules[_STARTED] = types.ModuleType(_STARTED)
+    sys.path[:] = without_simulated_engines(sys.path)
+    if inherited := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(without_simulated_engines(inherited.split(os.pathsep)))
     command = keeper_command(sys.orig_argv, os.environ, os.getpid(), sys.executable)
     if command is not None:
         start_detached(command, {**os.environ, "PYTHONPATH": str(SOURCE_ROOT), "PYTHONDONTWRITEBYTECODE": "1"})
