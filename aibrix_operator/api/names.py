@@ -1,0 +1,32 @@
+"""Label, annotation and finalizer names, spelled once. All are AIBrix v0.8.0's."""
+
+from __future__ import annotations
+
+MODEL_GROUP = "model.aibrix.ai"
+MODEL_VERSION = "v1alpha1"
+
+POOL_LABEL = "claim.model.aibrix.ai/pool"
+ENABLED_LABEL = "claim.model.aibrix.ai/enabled"
+POOL_POLICY_ANNOTATION = "claim.model.aibrix.ai/pool-policy"
+CLAIM_FINALIZER = "model.aibrix.ai/modelclaim-finalizer"
+
+ROUTE_PREFIX = "route.claim.model.aibrix.ai/"
+WAKE_PREFIX = "wake.modelclaim.aibrix.ai/"
+
+GPU_RESOURCE = "nvidia.com/gpu"
+RUNTIME_PORT = 8080
+
+
+def route_annotation(claim: str) -> str:
+    """The Pod annotation by which the gateway finds the port of ``claim``'s engine."""
+    return ROUTE_PREFIX + claim
+
+
+def wake_annotation(claim: str) -> str:
+    """The Pod annotation by which the gateway asks for ``claim``'s sleeping engine."""
+    return WAKE_PREFIX + claim
+
+
+def claim_key(namespace: str, name: str) -> str:
+    """``namespace/name``, the one spelling of an object's key in logs, metrics and maps."""
+    return f"{namespace}/{name}"

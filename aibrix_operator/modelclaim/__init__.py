@@ -1,0 +1,1 @@
+"""The ModelClaim controller: observe, decide, act."""

@@ -1,0 +1,178 @@
+"""Hand the steps of a plan to their lanes. Waits for none of them; what ends one wakes the next pass."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Literal, cast
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import MODELCLAIM
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.events import ObjectReference
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object
+from aibrix_operator.cluster.step_queue import Finished as Ended
+from aibrix_operator.modelclaim.snapshot import Finished, Result
+from aibrix_operator.modelclaim.steps import (
+    Activate,
+    Annotate,
+    ClaimRef,
+    Deactivate,
+    Note,
+    Plan,
+    RuntimeStep,
+    SetFinalizer,
+    SetLimits,
+    Step,
+    WriteStatus,
+)
+from aibrix_operator.modelclaim.world import Lane, World
+from aibrix_operator.runtime_api.client import base_url
+from aibrix_operator.runtime_api.outcome import Done, NotSent, Unknown
+
+log = logging.getLogger(__name__)
+
+
+def act(namespace: str, plan: Plan, world: World) -> None:
+    """Start every step whose lane is free, raise the plan's Events, and set what is due later."""
+    for step in plan.steps:
+        _submit(namespace, step, world)
+    for claim, note in plan.notes:
+        raise_event(claim, note, world)
+    for uid, seconds in plan.look_again_s.items():
+        reader = world.readers.get(uid)
+        if reader is not None:
+            reader.look_again(seconds)
+    if plan.wake_after_s is not None:
+        world.passes.wake_after(namespace, plan.wake_after_s)
+
+
+def raise_event(claim: ClaimRef, note: Note, world: World) -> None:
+    """An Event on the claim."""
+    regarding = ObjectReference(
+        f"{names.MODEL_GROUP}/{names.MODEL_VERSION}", MODELCLAIM.kind, claim.namespace, claim.name, claim.uid
+    )
+    kind = cast(Literal["Normal", "Warning"], str(note.type))
+    world.recorder.emit(regarding, kind, note.reason, note.message, "Reconcile")
+
+
+def _submit(namespace: str, step: Step, world: World) -> None:
+    match step:
+        case WriteStatus():
+            lane: Lane = ("claim", step.claim.uid)
+            run = partial(_write_status, step, world)
+        case SetFinalizer():
+            lane, run = ("claim", step.claim.uid), partial(_set_finalizer, step, world)
+        case Annotate():
+            lane, run = ("annotate", step.pod.uid), partial(_annotate, step, world)
+        case SetLimits() | Activate() | Deactivate():
+            _submit_runtime_step(namespace, step, world)
+            return
+    if world.is_cooling(lane):
+        return
+    started = world.api_steps.submit(lane, run, partial(_api_step_ended, namespace, step, world))
+    if started and isinstance(step, WriteStatus):
+        world.writing[step.claim.uid] = step.status.instances
+
+
+def _api_step_ended(namespace: str, step: Step, world: World, ended: Ended[Lane]) -> None:
+    """Sort the end of a write: a conflict looks again, anything else that failed is tried again later."""
+    if isinstance(step, WriteStatus):
+        world.writing.pop(step.claim.uid, None)
+    error = ended.error
+    if error is None:
+        world.cooling.pop(ended.key, None)
+        world.passes.wake(namespace)
+        return
+    if isinstance(error, asyncio.CancelledError):
+        return
+    if isinstance(error, errors.NotFound) and isinstance(step, WriteStatus | SetFinalizer):
+        _drop_claim(step.claim, world)
+        world.passes.wake(namespace)
+        return
+    wait_s = world.cool(ended.key)
+    level = logging.DEBUG if isinstance(error, errors.Conflict) else logging.WARNING
+    if not isinstance(error, errors.ClusterError):
+        log.error("a step of %s failed", ended.key, exc_info=error)
+    else:
+        log.log(level, "%s; looking again in %.1f s", error, wait_s)
+    world.passes.wake_after(namespace, wait_s)
+
+
+def _drop_claim(claim: ClaimRef, world: World) -> None:
+    """The API server says that the claim is gone, whatever the watch has missed."""
+    key = (claim.namespace, claim.name)
+    known = world.watched_claims.get(key)
+    if known is not None and known["metadata"]["uid"] == claim.uid:
+        del world.watched_claims[key]
+        world.forget_claim(claim.uid)
+
+
+async def _write_status(step: WriteStatus, world: World) -> None:
+    claim, status = step.claim, step.status.model_dump(mode="json", by_alias=True)
+    answer = await world.cluster.patch_status(MODEL_CLAIMS, claim.namespace, claim.name, status, claim.resource_version)
+    world.claims.wrote(answer)
+    for note in step.notes:
+        raise_event(claim, note, world)
+
+
+async def _set_finalizer(step: SetFinalizer, world: World) -> None:
+    body = world.claims.get((step.claim.namespace, step.claim.name))
+    if body is None or body["metadata"]["uid"] != step.claim.uid:
+        return
+    change: Callable[..., Awaitable[Object]]
+    change = world.cluster.add_finalizer if step.present else world.cluster.remove_finalizer
+    world.claims.wrote(await change(MODEL_CLAIMS, body, names.CLAIM_FINALIZER))
+
+
+async def _annotate(step: Annotate, world: World) -> None:
+    pod = step.pod
+    try:
+        answer = await world.cluster.patch_annotations(PODS, pod.namespace, pod.name, step.values, uid=pod.uid)
+    except errors.NotFound:
+        return  # the watch will say so
+    world.pods.wrote(answer)
+
+
+def _submit_runtime_step(namespace: str, step: RuntimeStep, world: World) -> None:
+    lane = ("runtime", step.pod.uid)
+    world.runtime_steps.submit(
+        lane, partial(_call_runtime, step, world), partial(_runtime_step_ended, namespace, step, world)
+    )
+
+
+def _runtime_step_ended(namespace: str, step: RuntimeStep, world: World, ended: Ended[Lane]) -> None:
+    """Tell the next pass, and read the runtime anew: what was read before the step proves nothing about it."""
+    if isinstance(ended.error, asyncio.CancelledError):
+        return
+    result: Any = ended.value
+    if ended.error is not None:
+        log.error("a step of %s failed", ended.key, exc_info=ended.error)
+        result = Unknown(f"the call failed: {ended.error}")
+    world.finished[namespace].append(Finished(step, result))
+    reader = world.readers.get(step.pod.uid)
+    if reader is not None:
+        reader.discard()
+    world.passes.wake(namespace)
+
+
+async def _call_runtime(step: RuntimeStep, world: World) -> Result:
+    reader = world.readers.get(step.pod.uid)
+    if reader is None or reader.ip != step.pod.ip:
+        # The address may be another Pod's by now.
+        return NotSent(f"pod {step.pod.name} has left the address {step.pod.ip}")
+    base = base_url(step.pod.ip)
+    match step:
+        case Activate():
+            return await world.runtimes.activate(base, step.request)
+        case Deactivate():
+            return await world.runtimes.deactivate(base, step.request)
+        case SetLimits():
+            result: Result = NotSent("no limit to write")
+            for write in step.writes:
+                result = await world.runtimes.set_kv_limit(base, write)
+                if not isinstance(result, Done):
+                    break
+            return result

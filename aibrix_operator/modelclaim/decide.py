@@ -1,0 +1,221 @@
+"""One pass: from a snapshot and what is remembered to the next safe steps. Pure; equal inputs give equal plans.
+
+The order within a pass is the order in which a Pod's runtime is offered to those who need it, since it takes one step
+at a time: engines to stop, divisions under way, engines kept off their route by a wrong limit, engines to start, claims
+to place (oldest first), and cards that are divided anew.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from aibrix_operator.api.modelclaim import Instance, ModelClaimStatus, Reason
+from aibrix_operator.ledger import division as ledger_division
+from aibrix_operator.ledger.card import Occupant, Seat
+from aibrix_operator.ledger.placement import Placed
+from aibrix_operator.modelclaim import cards, dividing, health, outcomes, publish, retire, routes, starting
+from aibrix_operator.modelclaim.accounts import Account, is_booting, open_accounts
+from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, claim_ref
+from aibrix_operator.modelclaim.memory import Cause, Memory
+from aibrix_operator.modelclaim.placing import Placements, next_wait, refusal
+from aibrix_operator.modelclaim.publish import Scheduled
+from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Moment
+from aibrix_operator.modelclaim.steps import EventType, Note, Plan, SetFinalizer, WriteStatus
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the pass has found for each claim, on its way into statuses and routes."""
+
+    instances: dict[str, dict[str, Instance]] = field(default_factory=lambda: defaultdict(dict))
+    """Pod name → claim UID → instance as it is to be recorded."""
+    notes: dict[str, list[Note]] = field(default_factory=lambda: defaultdict(list))
+    """Claim UID → Events that go with its status."""
+    records: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Claim name → (Pod name, ``kvLimitBytes``) to be recorded now."""
+    scheduled: dict[str, Scheduled] = field(default_factory=dict)
+    """Claim UID → what its Scheduled condition is to say."""
+    candidates: dict[str, int] = field(default_factory=dict)
+    """Claim UID → number of candidate Pods."""
+
+
+def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
+    """The plan of one pass over a namespace, and what to remember for the next."""
+    draft = Draft(fleet, now, open_accounts(fleet), dict(memory.claims), dict(memory.cards), passes=memory.passes + 1)
+    found = _Findings()
+    cards.remember_accounts(draft)
+    outcomes.fold(draft)
+    for claim in fleet.claims:
+        if claim.is_deleting:
+            retire.retire(claim, draft)
+    cards.continue_divisions(draft, found.records)
+    for account in draft.accounts.values():
+        _look_at(account, draft, found)
+    for account in draft.accounts.values():
+        for sitting in account.sittings:
+            starting.start_engine(account, sitting, draft)
+    _place_waiting(draft, found)
+    cards.start_divisions(draft, found.records)
+    for claim in fleet.claims:
+        _publish(claim, draft, found)
+    for account in draft.accounts.values():
+        routes.plan_routes(account, found.instances[account.pod.name], draft)
+    return draft.finish()
+
+
+def _look_at(account: Account, draft: Draft, found: _Findings) -> None:
+    """Judge every instance on a Pod that runs."""
+    pod, snapshot = account.pod, account.pod.reading.snapshot
+    if not pod.is_running:
+        return
+    for sitting in account.sittings:
+        claim = sitting.claim
+        if claim.is_deleting or not sitting.is_recorded:
+            continue
+        verdict = health.judge(sitting, pod)
+        found.notes[claim.uid] += verdict.notes
+        found.notes[claim.uid] += starting.hold_to_record(account, sitting, verdict, draft)
+        found.instances[pod.name][claim.uid] = verdict.instance
+        if snapshot is not None and sitting.engine is not None and is_booting(sitting.engine, snapshot):
+            draft.look_again(pod, BOOT_PACE_S)
+
+
+def _place_waiting(draft: Draft, found: _Findings) -> None:
+    """Try to place every claim without an instance, oldest first."""
+    placements = Placements(draft)
+    pending = {d.newcomer for c in draft.cards.values() if (d := c.division) is not None and d.newcomer}
+    for claim in draft.fleet.claims:
+        if claim.is_deleting or not claim.has_finalizer or claim.is_writing or claim.engine_error:
+            continue
+        group = placements.group_of(claim)
+        found.candidates[claim.uid] = len(group.pods)
+        if claim.status.instances or claim.name in pending:
+            continue
+        if claim.seat is None:
+            message = f"{claim.model} is not placed: {claim.seat_error}"
+            found.scheduled[claim.uid] = Scheduled(False, Reason.INVALID_PER_GPU, message)
+        elif not placements.is_waiting(claim, group):
+            _place(claim, claim.seat, placements, draft, found)
+
+
+def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found: _Findings) -> None:
+    """Choose a Pod and take the first step there, or remember the refusal."""
+    group = placements.group_of(claim)
+    answer = placements.choose(claim, seat, group)
+    if answer is None:
+        return  # a Pod between two steps may take it; its next reading wakes the next pass
+    memory = draft.claim_memory(claim)
+    if isinstance(answer, Placed):
+        account = draft.accounts[answer.pod]
+        placements.seat(answer.pod, claim, seat)
+        draft.remember_claim(claim, refusal=None)
+        if account.card is None:
+            found.records[claim.name] = (answer.pod, 0)
+            return
+        targets = ledger_division.divide(account.card.with_occupant(Occupant(claim.name, seat)))
+        division = dividing.plan(account, Cause.PLACEMENT, targets, newcomer=claim.name)
+        cards.apply(account, division, dividing.begin(account, division), draft, found.records)
+        return
+    condition, kind = refusal(answer)
+    wait = next_wait(memory.wait, kind, claim, draft)
+    draft.remember_claim(claim, wait=wait, refusal=condition)
+    draft.wake_at(wait.until_s)
+
+
+def _publish(claim: Claim, draft: Draft, found: _Findings) -> None:
+    """Write the claim's status when it says something else than what is published."""
+    if claim.is_writing:
+        return
+    if not claim.has_finalizer:
+        if not claim.is_deleting:
+            draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
+        return
+    if claim.is_deleting:
+        _publish_records(claim, draft, found)
+        return
+    instances, start_error = _instances_after(claim, draft, found)
+    scheduled = _scheduled(claim, instances, draft, found)
+    status = publish.derive_status(
+        claim,
+        instances,
+        candidates=found.candidates.get(claim.uid, claim.status.candidates),
+        scheduled=scheduled,
+        start_error=start_error,
+        now=draft.now.wall,
+    )
+    notes = [*found.notes[claim.uid], *_refusal_notes(claim, scheduled, status, start_error)]
+    _write_if_different(claim, status, notes, draft)
+
+
+def _instances_after(claim: Claim, draft: Draft, found: _Findings) -> tuple[list[Instance], str]:
+    """The instances to be recorded, and why a start was refused if one is taken back."""
+    memory, start_error = draft.claim_memory(claim), ""
+    record_pod, record_bytes = found.records.get(claim.name, ("", 0))
+    instances = []
+    for before in claim.status.instances:
+        pod = draft.fleet.pods.get(before.pod)
+        if pod is None or not pod.is_running:
+            draft.remember_claim(claim, wait=None, refusal=None)  # it lost its engine, and starts over
+            continue
+        if pod.uid in memory.refused_on:
+            start_error = memory.refused_on[pod.uid]
+        elif pod.uid not in memory.passed_over:
+            after = found.instances[pod.name].get(claim.uid, before)
+            if pod.name == record_pod and after.kv_limit_bytes != record_bytes:
+                after = after.model_copy(update={"kv_limit_bytes": record_bytes})
+            instances.append(after)
+    if record_pod and claim.instance_on(record_pod) is None:
+        instances.append(Instance(pod=record_pod, kv_limit_bytes=record_bytes))
+    return instances, start_error
+
+
+def _scheduled(claim: Claim, instances: list[Instance], draft: Draft, found: _Findings) -> Scheduled | None:
+    """What the Scheduled condition is to say; None leaves it as it is."""
+    for instance in instances:
+        account = draft.accounts[instance.pod]
+        sitting = next((s for s in account.sittings if s.claim.uid == claim.uid), None)
+        if sitting is not None and starting.has_started(sitting, draft, account.pod.uid):
+            return Scheduled(True, Reason.PLACED, f"placed on pod {instance.pod}")
+    if instances:
+        return None
+    return found.scheduled.get(claim.uid) or draft.claim_memory(claim).refusal
+
+
+def _refusal_notes(claim: Claim, scheduled: Scheduled | None, status: ModelClaimStatus, start_error: str) -> list[Note]:
+    """Warnings for what the conditions newly say."""
+    notes = []
+    if scheduled is not None and not scheduled.status and not publish.is_same_scheduled(claim, scheduled):
+        notes.append(Note(EventType.WARNING, scheduled.reason, scheduled.message))
+    if start_error:
+        notes.append(Note(EventType.WARNING, Reason.ACTIVATE_FAILED, start_error))
+    if claim.engine_error and status.phase is not claim.status.phase:
+        message = f"invalid engineConfig parallelism: {claim.engine_error}"
+        notes.append(Note(EventType.WARNING, Reason.INVALID_ENGINE_CONFIG, message))
+    return notes
+
+
+def _write_if_different(claim: Claim, status: ModelClaimStatus, notes: list[Note], draft: Draft) -> None:
+    if status == claim.status:
+        for note in notes:
+            draft.note(claim, note)
+        return
+    now_s, written_s = draft.now.monotonic_s, draft.claim_memory(claim).written_s
+    only_counted = status.model_copy(update={"candidates": claim.status.candidates}) == claim.status
+    if only_counted and now_s < written_s + ROUND_S:
+        draft.wake_at(written_s + ROUND_S)
+        return
+    draft.remember_claim(claim, written_s=now_s)
+    draft.steps.append(WriteStatus(claim_ref(claim), status, tuple(notes)))
+
+
+def _publish_records(claim: Claim, draft: Draft, found: _Findings) -> None:
+    """A claim that is being deleted still sits on its card, so its record follows the card's division."""
+    pod, record = found.records.get(claim.name, ("", 0))
+    before = claim.instance_on(pod)
+    if before is None or before.kv_limit_bytes == record:
+        return
+    after = before.model_copy(update={"kv_limit_bytes": record})
+    instances = tuple(after if i is before else i for i in claim.status.instances)
+    status = claim.status.model_copy(update={"instances": instances})
+    draft.steps.append(WriteStatus(claim_ref(claim), status))

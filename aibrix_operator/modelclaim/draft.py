@@ -1,0 +1,127 @@
+"""The plan of a pass while it is being made. Local to one ``decide``; nothing of it survives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aibrix_operator.ledger.card import Card, Occupant, Seat
+from aibrix_operator.modelclaim.accounts import Account, Sitting
+from aibrix_operator.modelclaim.memory import CardMemory, ClaimMemory, Memory
+from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Moment, Pod
+from aibrix_operator.modelclaim.steps import ClaimRef, Note, Plan, PodRef, RuntimeStep, Step
+
+ROUND_S = 10.0
+"""The pace of everything that no event announces."""
+BOOT_PACE_S = 2.0
+"""How often a runtime is read while something on it is about to change."""
+PATIENCE_S = 2.0
+"""For so long a Pod with a step under way is waited for; after that other claims say that it does not answer."""
+
+
+def pod_ref(pod: Pod) -> PodRef:
+    """The Pod as steps name it."""
+    return PodRef(pod.namespace, pod.name, pod.uid, pod.ip)
+
+
+def claim_ref(claim: Claim) -> ClaimRef:
+    """The claim as steps name it."""
+    return ClaimRef(claim.namespace, claim.name, claim.uid, claim.resource_version)
+
+
+@dataclass(slots=True)
+class Draft:
+    """Collects what a pass asks for and remembers."""
+
+    fleet: Fleet
+    now: Moment
+    accounts: dict[str, Account]
+    """Pod name → account."""
+    claims: dict[str, ClaimMemory]
+    """Claim UID → memory."""
+    cards: dict[str, CardMemory]
+    """Pod UID → memory."""
+    passes: int
+    steps: list[Step] = field(default_factory=list)
+    notes: list[tuple[ClaimRef, Note]] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+    """UIDs of Pods whose runtime gets a step in this pass."""
+    newcomers: dict[str, Occupant] = field(default_factory=dict)
+    """Pod name → the claim that a placement under way will seat there, beside the account."""
+    look_again_s: dict[str, float] = field(default_factory=dict)
+    wake_at_s: float | None = None
+
+    def claim_memory(self, claim: Claim) -> ClaimMemory:
+        """What is remembered of the claim."""
+        return self.claims.get(claim.uid) or ClaimMemory()
+
+    def remember_claim(self, claim: Claim, **changes: Any) -> None:
+        """Change what is remembered of the claim."""
+        self.claims[claim.uid] = dataclasses.replace(self.claim_memory(claim), **changes)
+
+    def card_memory(self, pod: Pod) -> CardMemory:
+        """What is remembered of the Pod's card."""
+        return self.cards.get(pod.uid) or CardMemory()
+
+    def remember_card(self, pod: Pod, **changes: Any) -> None:
+        """Change what is remembered of the Pod's card."""
+        self.cards[pod.uid] = dataclasses.replace(self.card_memory(pod), **changes)
+
+    def ask(self, pod: Pod, step: RuntimeStep) -> None:
+        """Give the Pod's runtime its one step of this pass."""
+        self.steps.append(step)
+        self.asked.add(pod.uid)
+
+    def is_free(self, pod: Pod) -> bool:
+        """Whether the Pod's runtime may be given a step: none is under way, and its last one has been looked at."""
+        return pod.busy_since_s is None and not pod.reading.is_pending and pod.uid not in self.asked
+
+    def is_settled(self, account: Account) -> bool:
+        """Whether everything recorded on the card is acknowledged: no status write of a claim on it is under way."""
+        return not any(s.claim.is_writing for s in account.sittings)
+
+    def note(self, claim: Claim, note: Note) -> None:
+        """Raise an Event that hangs on no status write."""
+        self.notes.append((claim_ref(claim), note))
+
+    def look_again(self, pod: Pod, seconds: float) -> None:
+        """Read the Pod's runtime again after ``seconds`` at the latest."""
+        self.look_again_s[pod.uid] = min(seconds, self.look_again_s.get(pod.uid, seconds))
+
+    def wake_at(self, monotonic_s: float) -> None:
+        """Make another pass at that moment at the latest."""
+        self.wake_at_s = monotonic_s if self.wake_at_s is None else min(self.wake_at_s, monotonic_s)
+
+    def seat(self, pod: str, claim: str, seat: Seat) -> None:
+        """Charge a claim that this pass begins to place, before anything else is placed beside it."""
+        self.newcomers[pod] = Occupant(claim, seat)
+
+    def card_of(self, account: Account) -> Card | None:
+        """The card with the newcomer charged that a placement under way will seat there."""
+        newcomer = self.newcomers.get(account.pod.name)
+        if account.card is None or newcomer is None:
+            return account.card
+        return account.card.with_occupant(newcomer)
+
+    def finish(self, steps_first: tuple[Step, ...] = ()) -> tuple[Plan, Memory]:
+        """The plan and what to remember; memory of objects that are gone is dropped."""
+        claim_uids = {c.uid for c in self.fleet.claims}
+        pod_uids = {p.uid for p in self.fleet.pods.values()}
+        memory = Memory(
+            passes=self.passes,
+            cards={uid: m for uid, m in self.cards.items() if uid in pod_uids},
+            claims={uid: m for uid, m in self.claims.items() if uid in claim_uids},
+        )
+        wake_after = None if self.wake_at_s is None else max(0.0, self.wake_at_s - self.now.monotonic_s)
+        plan = Plan((*steps_first, *self.steps), tuple(self.notes), self.look_again_s, wake_after)
+        return plan, memory
+
+
+def sitting_of(accounts: Mapping[str, Account], claim: Claim, pod: str) -> Sitting | None:
+    """The claim's sitting on that Pod, or None."""
+    account = accounts.get(pod)
+    if account is None:
+        return None
+    return next((s for s in account.sittings if s.claim.uid == claim.uid), None)

@@ -1,0 +1,134 @@
+"""What one engine is doing, by the last reading, and whether requests may be routed to it.
+
+The reading alone decides. An engine joins the route only with exactly its own limit in force, keeps it below that
+limit, and leaves it above.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
+from aibrix_operator.api.route import RouteError, RouteState, parse_route
+from aibrix_operator.ledger import figures
+from aibrix_operator.modelclaim.accounts import Sitting
+from aibrix_operator.modelclaim.snapshot import Pod
+from aibrix_operator.modelclaim.steps import EventType, Note
+from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be recorded for one instance, with the Events that go with it."""
+
+    instance: Instance
+    notes: tuple[Note, ...] = ()
+    limit_to_write: int | None = None
+    """Its record, when the engine off the route is held to something else and may be written to now."""
+    is_above_record: bool = False
+    """It was routed and found above its record, or without a readable limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One instance with the words for its Events."""
+
+    sitting: Sitting
+    pod: Pod
+    model: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", self.sitting.claim.model)
+
+    def becomes(self, phase: InstancePhase, *notes: Note, port: int | None = None) -> Verdict:
+        """The instance in ``phase``; the reason goes with the phase it explained."""
+        before = self.sitting.instance
+        changes: dict[str, object] = {"phase": phase, "port": before.port if port is None else port}
+        if phase is not before.phase:
+            changes["reason"] = ""
+        after = before.model_copy(update=changes)
+        return Verdict(before if after == before else after, notes)
+
+
+def judge(sitting: Sitting, pod: Pod) -> Verdict:
+    """Judge one instance on a Pod that runs. A runtime that cannot be read leaves everything as it was."""
+    case = _Case(sitting, pod)
+    before, engine = sitting.instance, sitting.engine
+    if pod.reading.snapshot is None or before.phase is InstancePhase.FAILED:
+        return Verdict(before)
+    if engine is None:
+        return case.becomes(InstancePhase.ACTIVATING, *_unhealthy(case))
+    if engine.phase is EnginePhase.FAILED:
+        error = engine.last_error or "runtime reported terminal engine failure"
+        message = f"model {case.model} failed on pod {pod.name}: {error}"
+        return case.becomes(InstancePhase.FAILED, Note(EventType.WARNING, Reason.ENGINE_FAILED, message))
+    if engine.phase is EnginePhase.SLEEPING:
+        return case.becomes(InstancePhase.SLEEPING, *_fell_asleep(case, engine), port=engine.port)
+    if not engine.ready or engine.port == 0 or engine.phase in (EnginePhase.RESTARTING, EnginePhase.STOPPING):
+        return case.becomes(InstancePhase.ACTIVATING, *_unhealthy(case), *_starting(case, engine), port=engine.port)
+    return _judge_ready(case, engine)
+
+
+def _judge_ready(case: _Case, engine: ModelState) -> Verdict:
+    """The route gate of an engine that answers its health check."""
+    before = case.sitting.instance
+    record, in_force = before.kv_limit_bytes, engine.kv_capacity_bytes
+    if before.phase is InstancePhase.ACTIVE:
+        if record == 0 or 0 <= in_force <= record:
+            return case.becomes(InstancePhase.ACTIVE, port=engine.port)
+        message = (
+            f"model {case.model} on pod {case.pod.name} is held to more KV than its limit of {figures.gib(record)}; "
+            "marked non-routable until the limit is written again"
+        )
+        note = Note(EventType.WARNING, Reason.KV_LIMIT_NOT_HELD, message)
+        verdict = case.becomes(InstancePhase.ACTIVATING, note, port=engine.port)
+        return Verdict(verdict.instance, verdict.notes, is_above_record=True)
+    if record in (0, in_force):
+        return case.becomes(InstancePhase.ACTIVE, *_starting(case, engine), _routable(case, engine), port=engine.port)
+    verdict = case.becomes(InstancePhase.ACTIVATING, *_starting(case, engine), port=engine.port)
+    # Below what it maps no limit is written, however it came to map that; it gives pages back as it idles.
+    may_write = in_force >= 0 and case.sitting.mapped_bytes <= record and not _is_routed(case)
+    return Verdict(verdict.instance, verdict.notes, limit_to_write=record if may_write else None)
+
+
+def _is_routed(case: _Case) -> bool:
+    """Whether the Pod still carries an active route of this claim: it goes before the engine's limit is touched."""
+    text = case.pod.annotations.get(names.route_annotation(case.sitting.claim.name))
+    if text is None:
+        return False
+    try:
+        return parse_route(text).state is RouteState.ACTIVE
+    except RouteError:
+        return False
+
+
+def _unhealthy(case: _Case) -> tuple[Note, ...]:
+    if case.sitting.instance.phase is not InstancePhase.ACTIVE:
+        return ()
+    message = f"model {case.model} no longer ready on pod {case.pod.name}; marked non-routable"
+    return (Note(EventType.WARNING, Reason.UNHEALTHY, message),)
+
+
+def _starting(case: _Case, engine: ModelState) -> tuple[Note, ...]:
+    """The first sight of a started engine, which is when its port becomes known."""
+    if case.sitting.instance.port != 0 or engine.port == 0:
+        return ()
+    message = f"model {case.model} engine starting on pod {case.pod.name}:{engine.port}"
+    return (Note(EventType.NORMAL, Reason.ACTIVATING, message),)
+
+
+def _fell_asleep(case: _Case, engine: ModelState) -> tuple[Note, ...]:
+    if case.sitting.instance.phase is InstancePhase.SLEEPING:
+        return ()
+    held = engine.sleeping_footprint_bytes
+    note = f"it holds {figures.size(held)} asleep" if held else "what it holds asleep could not be measured"
+    message = f"model {case.model} is sleeping on pod {case.pod.name} and marked non-routable; {note}"
+    return (Note(EventType.NORMAL, Reason.SLEEPING, message),)
+
+
+def _routable(case: _Case, engine: ModelState) -> Note:
+    where = f"on pod {case.pod.name}:{engine.port}"
+    if case.sitting.instance.phase is InstancePhase.SLEEPING:
+        return Note(EventType.NORMAL, Reason.WOKEN, f"model {case.model} woke and is routable {where}")
+    return Note(EventType.NORMAL, Reason.ACTIVATED, f"model {case.model} ready and routable {where}")

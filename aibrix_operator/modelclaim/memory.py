@@ -1,0 +1,149 @@
+"""What the controller remembers between passes. All of it may be lost (a restart): that only delays things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from aibrix_operator.ledger.card import Seat
+from aibrix_operator.modelclaim.publish import Scheduled
+
+# What a card's limits depend on besides load: (claim UID, seat, asleep) of every instance charged to it.
+Composition: TypeAlias = frozenset[tuple[str, Seat, bool]]
+
+
+class Cause(StrEnum):
+    """Why a card is being divided."""
+
+    PLACEMENT = "placement"
+    COMPOSITION = "composition"
+    ROUND = "round"
+
+
+class Stage(StrEnum):
+    """How far a division has come. The next stage begins when a reading or a status shows that the last one worked."""
+
+    SHRINKING = "shrinking"
+    """Lower limits were sent; the next reading must confirm each."""
+    RECORDING = "recording"
+    """Lower limits hold; records go down, then up, then the newcomer's instance."""
+    GROWING = "growing"
+    """All is recorded and higher limits were sent; whatever comes of them, the division is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A division under way on one card. Its targets stay as planned until it ends or the composition changes."""
+
+    cause: Cause
+    composition: Composition
+    """Of the card when it was planned, without the newcomer."""
+    targets: Mapping[str, int]
+    """Claim name → KV limit, the newcomer's among them."""
+    before: Mapping[str, int]
+    """Claim name → limit in force when it began."""
+    newcomer: str = ""
+    """Name of the claim that is being placed; empty for the other causes."""
+    stage: Stage = Stage.SHRINKING
+    shrunk: Mapping[str, int] = field(default_factory=dict)
+    """Claim name → lower limit that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardMemory:
+    """One Pod's card, kept by Pod UID; dropped with the Pod."""
+
+    division: Division | None = None
+    divided_for: Composition | None = None
+    """What the card was last divided for; None after a restart. Rebuilt by the first division or round."""
+    next_round_s: float = 0.0
+    short: frozenset[str] = frozenset()
+    """Engines found short in the last round (``ledger.division.RoundVerdict.short``)."""
+    failures: int = 0
+    """Failed divisions in a row."""
+    last_failure_s: float = 0.0
+    undividable: str = ""
+    """Why its limits could not be lowered, until the round after ``undividable_until_s``."""
+    undividable_until_s: float = 0.0
+    promised_bytes: int = 0
+    """Promised to started instances at the last pass: the measure of room that came free."""
+    was_judged: bool = False
+    freed_pass: int = 0
+    """Number of the last pass that saw room come free here, or this Pod join or turn ready for the first time."""
+    joined_pass: int = 0
+    """Number of the pass that first saw this Pod, or first saw it ready."""
+    was_ready: bool = False
+
+
+class WaitKind(StrEnum):
+    """What a claim without a Pod waits for, which decides what ends its wait early."""
+
+    ROOM = "room"
+    LARGER_CARD = "larger card"
+    START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A claim's wait before its next try."""
+
+    kind: WaitKind
+    tries: int
+    until_s: float
+    generation: int
+    since_pass: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitWrite:
+    """A record written to an engine before it is routed, still to be confirmed by a reading."""
+
+    pod_uid: str
+    limit_bytes: int
+    from_bytes: int
+    at_s: float
+    after_reading: int
+    """Sequence of the reading that it was decided on."""
+    error: str = ""
+    """What the runtime said when the write failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimMemory:
+    """One claim, kept by its UID; dropped with the claim."""
+
+    wait: Wait | None = None
+    refusal: Scheduled | None = None
+    """What the last try to place it came to, published until it is placed."""
+    started_on: frozenset[str] = frozenset()
+    """UIDs of Pods whose runtime did not refuse the start."""
+    refused_on: Mapping[str, str] = field(default_factory=dict)
+    """Pod UID → why its runtime refused the start; the record is to be taken back."""
+    passed_over: frozenset[str] = frozenset()
+    """UIDs of Pods whose runtime could not be asked: the record is to be taken back and another Pod tried."""
+    start_again_s: float = 0.0
+    """Before this no start is repeated whose outcome is unknown."""
+    limit_write: LimitWrite | None = None
+    limit_not_held: bool = False
+    """Its engine was found above its record and taken off the route."""
+    limit_failed_s: float | None = None
+    """When KVLimitFailed was last raised for its engine."""
+    drain_since_s: float | None = None
+    """When its route was first seen gone, for a claim being deleted."""
+    asked_to_stop: frozenset[str] = frozenset()
+    """UIDs of Pods whose runtime was asked to stop its engine."""
+    written_s: float = float("-inf")
+    """When its status was last written: counters alone are published at most every ten seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All of one namespace."""
+
+    passes: int = 0
+    cards: Mapping[str, CardMemory] = field(default_factory=dict)
+    """By Pod UID."""
+    claims: Mapping[str, ClaimMemory] = field(default_factory=dict)
+    """By claim UID."""

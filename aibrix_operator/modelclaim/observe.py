@@ -1,0 +1,67 @@
+"""Build the snapshot of one namespace from what watches and readers have brought. Waits for nothing, calls nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from aibrix_operator.api import names
+from aibrix_operator.modelclaim.parse import UnreadableClaim
+from aibrix_operator.modelclaim.readers import Reader
+from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod
+from aibrix_operator.modelclaim.world import World
+
+Complain = Callable[[dict[str, object], str], None]
+
+
+def observe(namespace: str, world: World, complain: Complain) -> Fleet:
+    """All claims and Pods of ``namespace``, with readings and with what is under way.
+
+    ``complain`` gets each claim that cannot be read, once per version.
+    """
+    claims = _claims(namespace, world, complain)
+    seated = {i.pod for c in claims for i in (*c.status.instances, *c.writing_instances)}
+    pods: dict[str, Pod] = {}
+    for slim in world.pods.values():
+        metadata = slim["metadata"]
+        if metadata.get("namespace") != namespace:
+            continue
+        if names.POOL_LABEL in metadata["labels"] or metadata["annotations"] or metadata["name"] in seated:
+            pods[metadata["name"]] = _with_reading(world.pod_of(slim), namespace, world)
+    finished = tuple(world.finished.pop(namespace, ()))
+    return Fleet(namespace, tuple(sorted(claims, key=lambda c: c.age_key)), pods, finished)
+
+
+def _claims(namespace: str, world: World, complain: Complain) -> list[Claim]:
+    claims = []
+    for body in world.claims.values():
+        if body["metadata"].get("namespace") != namespace:
+            continue
+        try:
+            claim = world.claim_of(body)
+        except UnreadableClaim as error:
+            complain(body, str(error))
+            continue
+        if world.api_steps.in_flight(("claim", claim.uid)) is not None:
+            writing = world.writing.get(claim.uid, claim.status.instances)
+            claim = dataclasses.replace(claim, is_writing=True, writing_instances=writing)
+        claims.append(claim)
+    return claims
+
+
+def _with_reading(pod: Pod, namespace: str, world: World) -> Pod:
+    """The Pod with its last reading; its reader is started, or replaced when its address changed."""
+    reader = world.readers.get(pod.uid)
+    if reader is not None and (not pod.is_running or reader.ip != pod.ip):
+        world.readers.pop(pod.uid).stop()
+        reader = None
+    if reader is None and pod.is_running:
+        reader = Reader(pod.ip, world.runtimes, lambda: world.passes.wake(namespace))
+        world.readers[pod.uid] = reader
+        reader.start()
+    busy_since_s = world.runtime_steps.in_flight(("runtime", pod.uid))
+    is_annotating = world.api_steps.in_flight(("annotate", pod.uid)) is not None
+    if reader is None and busy_since_s is None and not is_annotating:
+        return pod
+    reading = pod.reading if reader is None else reader.reading
+    return dataclasses.replace(pod, reading=reading, busy_since_s=busy_since_s, is_annotating=is_annotating)

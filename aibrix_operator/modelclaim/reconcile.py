@@ -1,0 +1,82 @@
+"""One pass, the same for every trigger: observe, decide, act."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aibrix_operator.api import names
+from aibrix_operator.cluster.resource import Object, key_of
+from aibrix_operator.cluster.watch import Change
+from aibrix_operator.cluster.work_queue import WorkQueue
+from aibrix_operator.modelclaim import act as acting
+from aibrix_operator.modelclaim import observe as observing
+from aibrix_operator.modelclaim.decide import decide
+from aibrix_operator.modelclaim.snapshot import Moment
+from aibrix_operator.modelclaim.steps import ClaimRef, EventType, Note
+from aibrix_operator.modelclaim.world import World
+
+
+def attach(world: World) -> None:
+    """Give the world its queue of passes: one pass per namespace at a time."""
+    world.passes = WorkQueue("modelclaim", partial(reconcile, world=world), workers=1)
+
+
+async def reconcile(namespace: str, world: World) -> None:
+    """One pass over ``namespace``. It awaits nothing, so that no event comes between its looking and its asking."""
+    if not world.is_synced:
+        return
+    fleet = observing.observe(namespace, world, partial(_complain, world))
+    now = Moment(world.wall(), world.monotonic_s())
+    plan, world.memory[namespace] = decide(fleet, world.memory[namespace], now)
+    acting.act(namespace, plan, world)
+
+
+def _complain(world: World, body: dict[str, object], error: str) -> None:
+    """An Event on a claim that cannot be read, once per version: it takes no part in anything until it is mended."""
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    key = (metadata.get("namespace", ""), metadata.get("name", ""))
+    version = metadata.get("resourceVersion", "")
+    if world.unreadable.get(key) == version:
+        return
+    world.unreadable[key] = version
+    claim = ClaimRef(*key, metadata.get("uid", ""), version)
+    message = f"the claim cannot be read and is left alone: {error}; apply it again as the schema has it"
+    acting.raise_event(claim, Note(EventType.WARNING, "InvalidClaim", message), world)
+
+
+def claim_changed(world: World, change: Change, old: Object | None, new: Object | None) -> None:
+    """The API server told of a claim: keep it, and look at its namespace again."""
+    obj = new if new is not None else old
+    if obj is None:
+        return
+    key, uid = key_of(obj), obj["metadata"]["uid"]
+    known = world.watched_claims.get(key)
+    if change is Change.DELETED:
+        if known is not None and known["metadata"]["uid"] == uid:
+            del world.watched_claims[key]
+        world.forget_claim(uid)
+        world.unreadable.pop(key, None)
+    elif known is None or known["metadata"]["uid"] != uid or not is_older(obj, known):
+        world.watched_claims[key] = obj
+    world.claims.observed(change, old, new)
+    world.passes.wake(key[0])
+
+
+def is_older(one: Object, other: Object) -> bool:
+    """Whether ``one`` is an earlier version; False where versions cannot be compared."""
+    first, second = one["metadata"]["resourceVersion"], other["metadata"]["resourceVersion"]
+    return first.isdecimal() and second.isdecimal() and int(first) < int(second)
+
+
+def pod_changed(world: World, change: Change, old: Object | None, new: Object | None) -> None:
+    """The watch told of a Pod: look at its namespace again if a claim can be concerned."""
+    world.pods.observed(change, old, new)
+    obj = new if new is not None else old
+    if obj is None:
+        return
+    metadata = obj["metadata"]
+    if new is None:
+        world.forget_pod(metadata["uid"])
+    if names.POOL_LABEL in metadata["labels"] or metadata["annotations"] or metadata["uid"] in world.readers:
+        world.passes.wake(metadata.get("namespace", ""))

@@ -1,0 +1,84 @@
+"""The end of a claim: route off, drain, stop, finalizer off. One safe step a pass."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
+from aibrix_operator.modelclaim.accounts import Sitting
+from aibrix_operator.modelclaim.draft import BOOT_PACE_S, Draft, claim_ref, pod_ref, sitting_of
+from aibrix_operator.modelclaim.snapshot import Claim, Pod
+from aibrix_operator.modelclaim.steps import Deactivate, EventType, Note, SetFinalizer
+from aibrix_operator.runtime_api import wire
+
+DRAIN_S = 5.0
+"""An engine keeps running at least this long after its route went: gateways catch up."""
+LONGEST_DRAIN = timedelta(seconds=90)
+"""Counted from the deletion timestamp; after it the engine is stopped with whatever it still serves."""
+
+
+def retire(claim: Claim, draft: Draft) -> None:
+    """Take the next step of a claim that is being deleted."""
+    if claim.is_writing or not claim.has_finalizer:
+        return
+    stopped = [
+        _stop(claim, instance, draft) for instance in claim.status.instances
+    ]  # each of them, not up to the first
+    if all(stopped):
+        draft.steps.append(SetFinalizer(claim_ref(claim), present=False))
+
+
+def _stop(claim: Claim, instance: Instance, draft: Draft) -> bool:
+    """Whether this engine was asked to stop, or there is nothing left to ask; else do what comes before."""
+    pod = draft.fleet.pods.get(instance.pod)
+    if pod is None or not pod.is_running or pod.uid in draft.claim_memory(claim).asked_to_stop:
+        return True
+    if pod.is_annotating or names.route_annotation(claim.name) in pod.annotations:
+        return False  # the route goes first, and is seen gone before the engine is touched
+    sitting = sitting_of(draft.accounts, claim, instance.pod)
+    if _belongs_to_another(claim, sitting, pod):
+        return True
+    now_s = draft.now.monotonic_s
+    since_s = draft.claim_memory(claim).drain_since_s
+    if since_s is None:
+        since_s = now_s
+        draft.remember_claim(claim, drain_since_s=since_s)
+    if instance.phase is InstancePhase.ACTIVE and not _may_stop(claim, sitting, pod, since_s, draft):
+        draft.look_again(pod, min(BOOT_PACE_S, 1.0))
+        draft.wake_at(now_s + 1.0)
+        return False
+    if pod.busy_since_s is None and pod.uid not in draft.asked:
+        request = wire.DeactivateRequest(model_name=claim.model)
+        draft.ask(pod, Deactivate(pod_ref(pod), claim.uid, request))
+    return False
+
+
+def _may_stop(claim: Claim, sitting: Sitting | None, pod: Pod, since_s: float, draft: Draft) -> bool:
+    """Whether a serving engine has drained, or has had its time. What cannot be read counts as busy."""
+    assert claim.deleting_since is not None
+    is_drained = draft.now.monotonic_s - since_s >= DRAIN_S and _is_idle(sitting, pod)
+    if is_drained:
+        return True
+    if draft.now.wall < claim.deleting_since + LONGEST_DRAIN:
+        return False
+    if pod.busy_since_s is None and pod.uid not in draft.asked:
+        message = f"model {claim.model} on pod {pod.name} was stopped with requests left, 90 s after its deletion"
+        draft.note(claim, Note(EventType.WARNING, Reason.DRAIN_TIMED_OUT, message))
+    return True
+
+
+def _is_idle(sitting: Sitting | None, pod: Pod) -> bool:
+    if pod.reading.snapshot is None or sitting is None:
+        return False
+    engine = sitting.engine
+    if engine is None or not engine.ready:
+        return True  # gone, asleep, failed or restarting: no request is answered by it
+    return engine.request_metrics_observed and engine.requests_running + engine.requests_waiting == 0
+
+
+def _belongs_to_another(claim: Claim, sitting: Sitting | None, pod: Pod) -> bool:
+    """Whether the runtime serves this model name for another claim: stopping by name would hit that one."""
+    if pod.reading.snapshot is None or (sitting is not None and sitting.engine is not None):
+        return False
+    return any(m.model_name == claim.model for m in pod.reading.snapshot.models)

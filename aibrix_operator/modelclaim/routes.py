@@ -1,0 +1,58 @@
+"""The route annotations that Pods should carry, and the patches that bring them there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import Instance, InstancePhase
+from aibrix_operator.api.route import Route, RouteState
+from aibrix_operator.modelclaim.accounts import Account
+from aibrix_operator.modelclaim.draft import Draft, pod_ref
+from aibrix_operator.modelclaim.starting import has_started
+from aibrix_operator.modelclaim.steps import Annotate
+
+_STATES = {
+    InstancePhase.ACTIVE: RouteState.ACTIVE,
+    InstancePhase.ACTIVATING: RouteState.ACTIVATING,
+    InstancePhase.SLEEPING: RouteState.SLEEPING,
+    InstancePhase.FAILED: RouteState.FAILED,
+}
+
+
+def route_of(model: str, instance: Instance) -> str:
+    """The annotation's value: a port only while requests may go there."""
+    state = _STATES[instance.phase]
+    return Route(model=model, port=instance.port if state is RouteState.ACTIVE else 0, state=state).to_annotation()
+
+
+def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draft) -> None:
+    """Patch what differs on one Pod. ``instances`` (claim UID → instance) is what this pass makes of them.
+
+    Taking a route away takes the claim's wake request along, seen or not. Other claims' keys are left as they are.
+    """
+    pod = account.pod
+    if pod.is_annotating or not pod.is_running:
+        return
+    wanted: dict[str, str] = {}
+    for sitting in account.sittings:
+        instance = instances.get(sitting.claim.uid)
+        if instance is None or sitting.claim.is_deleting or not has_started(sitting, draft, pod.uid):
+            continue
+        key = names.route_annotation(sitting.claim.name)
+        text = route_of(sitting.claim.model, instance)
+        is_joining = instance.phase is InstancePhase.ACTIVE and pod.annotations.get(key) != text
+        if is_joining and sitting.claim.is_writing:
+            text = pod.annotations.get(key, "")  # a record under way could change the limit that it is routed with
+        if text:
+            wanted[key] = text
+    values: dict[str, str | None] = {k: v for k, v in wanted.items() if pod.annotations.get(k) != v}
+    seated = {s.claim.name for s in account.sittings if not s.claim.is_deleting}
+    for key in pod.annotations:
+        claim = key.removeprefix(names.ROUTE_PREFIX).removeprefix(names.WAKE_PREFIX)
+        if key.startswith(names.ROUTE_PREFIX) and key not in wanted and claim not in seated:
+            values[key] = values[names.wake_annotation(claim)] = None
+        elif key.startswith(names.WAKE_PREFIX) and claim not in seated:
+            values[key] = None
+    if values:
+        draft.steps.append(Annotate(pod_ref(pod), values))

@@ -1,0 +1,151 @@
+"""The one mutable thing: caches, readers, queues and memories that handlers, passes and steps share.
+
+Every fact here is rebuilt after a restart: claims and Pods from the API server, readings from the runtimes, memory from
+both, at the price of a delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias
+
+from aibrix_operator.api.modelclaim import Instance
+from aibrix_operator.cluster.backoff import Backoff
+from aibrix_operator.cluster.events import EventRecorder
+from aibrix_operator.cluster.overlay import Overlay
+from aibrix_operator.cluster.resource import Key, Object, Resource
+from aibrix_operator.cluster.step_queue import StepQueue
+from aibrix_operator.cluster.work_queue import WorkQueue
+from aibrix_operator.modelclaim.memory import Memory
+from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, slim_pod
+from aibrix_operator.modelclaim.readers import Reader, Runtimes
+from aibrix_operator.modelclaim.snapshot import Claim, Finished, Pod
+
+# ("runtime" | "annotate", Pod UID) or ("claim", claim UID): each lane takes one step at a time.
+Lane: TypeAlias = tuple[str, str]
+
+API_STEPS = 32
+RUNTIME_STEPS = 512
+_COOLING = Backoff(initial_s=0.2, max_s=30.0)
+
+
+class Writer(Protocol):
+    """The calls of ``cluster.client.Cluster`` that steps need."""
+
+    async def patch_status(
+        self, resource: Resource, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
+    ) -> Object: ...
+
+    async def add_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object: ...
+
+    async def remove_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object: ...
+
+    async def patch_annotations(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str | None = None,
+    ) -> Object: ...
+
+
+@dataclass(slots=True)
+class _Cooling:
+    failures: int
+    until_s: float
+
+
+@dataclass
+class World:
+    """Everything that a running controller knows. Used within one event loop."""
+
+    cluster: Writer
+    runtimes: Runtimes
+    recorder: EventRecorder
+    wall: Callable[[], datetime]
+    watched_claims: dict[Key, Object] = field(default_factory=dict)
+    watched_pods: Mapping[Key, Object] = field(default_factory=dict)
+    memory: dict[str, Memory] = field(default_factory=lambda: defaultdict(Memory))
+    """By namespace; rebuilt from readings and statuses."""
+    finished: dict[str, list[Finished]] = field(default_factory=lambda: defaultdict(list))
+    """By namespace: runtime steps that ended since the last pass."""
+    readers: dict[str, Reader] = field(default_factory=dict)
+    """By Pod UID."""
+    writing: dict[str, tuple[Instance, ...]] = field(default_factory=dict)
+    """Claim UID → what the status write under way would record."""
+    cooling: dict[Lane, _Cooling] = field(default_factory=dict)
+    """Lanes whose last step to the API server failed, until they may be tried again."""
+    unreadable: dict[Key, str] = field(default_factory=dict)
+    """Claims that cannot be read → the resourceVersion that was complained about."""
+    api_steps: StepQueue[Lane] = field(init=False)
+    runtime_steps: StepQueue[Lane] = field(init=False)
+    passes: WorkQueue[str] = field(init=False)
+    """Keys are namespaces; set by ``reconcile.attach``."""
+    claims: Overlay = field(init=False)
+    pods: Overlay = field(init=False)
+    is_synced: bool = False
+    """Whether all claims and Pods have been listed; no pass runs before."""
+    _parsed_claims: dict[str, tuple[Object, Claim]] = field(default_factory=dict)
+    _parsed_pods: dict[str, tuple[Object, Pod]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Lay our writes over the caches."""
+        self.claims = Overlay(self.watched_claims)
+        self.pods = Overlay(self.watched_pods, slim_pod)
+        self.api_steps = StepQueue("api", concurrency=API_STEPS)
+        self.runtime_steps = StepQueue("runtime", concurrency=RUNTIME_STEPS)
+
+    def monotonic_s(self) -> float:
+        """The event loop's clock, which every wait is counted on."""
+        return asyncio.get_running_loop().time()
+
+    def claim_of(self, body: Object) -> Claim:
+        """The parsed claim, parsed once per version. Raises UnreadableClaim."""
+        uid = body["metadata"].get("uid", "")
+        known = self._parsed_claims.get(uid)
+        if known is not None and known[0] is body:
+            return known[1]
+        claim = parse_claim(body)
+        self._parsed_claims[uid] = (body, claim)
+        return claim
+
+    def pod_of(self, slim: Object) -> Pod:
+        """The parsed Pod, parsed once per version."""
+        uid = slim["metadata"]["uid"]
+        known = self._parsed_pods.get(uid)
+        if known is not None and known[0] is slim:
+            return known[1]
+        pod = parse_pod(slim)
+        self._parsed_pods[uid] = (slim, pod)
+        return pod
+
+    def forget_claim(self, uid: str) -> None:
+        """The claim is gone."""
+        self._parsed_claims.pop(uid, None)
+        self.writing.pop(uid, None)
+
+    def forget_pod(self, uid: str) -> None:
+        """The Pod is gone."""
+        self._parsed_pods.pop(uid, None)
+        reader = self.readers.pop(uid, None)
+        if reader is not None:
+            reader.stop()
+
+    def cool(self, lane: Lane) -> float:
+        """A step to the API server failed: leave its lane alone for a while, longer each time. Returns the seconds."""
+        before = self.cooling.get(lane)
+        failures = 1 if before is None else before.failures + 1
+        wait_s = _COOLING.delay_s(failures)
+        self.cooling[lane] = _Cooling(failures, self.monotonic_s() + wait_s)
+        return wait_s
+
+    def is_cooling(self, lane: Lane) -> bool:
+        """Whether the lane is left alone now."""
+        cooling = self.cooling.get(lane)
+        return cooling is not None and cooling.until_s > self.monotonic_s()

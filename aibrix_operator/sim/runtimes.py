@@ -1,0 +1,210 @@
+"""Simulated runtimes: the sidecar's calls answered in memory, in virtual time, by the documented rules.
+
+Each Pod has cards of a given usable size and engines that boot, map KV and sleep when told. What a test wants to go
+wrong it sets on the runtime: a limit that does not take, a call that hangs, an answer that is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeAlias, TypeVar
+
+from aibrix_operator.runtime_api import wire
+from aibrix_operator.runtime_api.outcome import Done, NotSent, Outcome, Refused, Unknown
+from aibrix_operator.runtime_api.wire import EnginePhase
+from aibrix_operator.sim.store import EPOCH, wall
+
+AnswerT = TypeVar("AnswerT", bound=wire.Answer)
+Call: TypeAlias = tuple[str, str, int, str]
+"""(action, model, bytes or 0, operation id or "")."""
+Result: TypeAlias = Refused | NotSent | Unknown
+
+
+@dataclass
+class SimulatedEngine:
+    """One engine. Tests set what the outside would: requests, mapped KV, death."""
+
+    model: str
+    request: wire.ActivateRequest
+    port: int
+    limit_bytes: int
+    """Limit in force; -1 before its segment exists."""
+    boots_until_s: float
+    phase: EnginePhase = EnginePhase.BOOTING
+    mapped_bytes: int = 0
+    running: int = 0
+    waiting: int = 0
+    finished: int = 0
+    metrics_observed: bool = True
+    restart_count: int = 0
+    last_error: str | None = None
+    sleeping_footprint_bytes: int | None = None
+    since: float = 0.0
+
+
+@dataclass
+class SimulatedRuntime:
+    """The sidecar of one Pod."""
+
+    usable_bytes: tuple[int, ...]
+    """Per GPU; -1: cannot be measured."""
+    boot_s: float = 1.0
+    stop_s: float = 0.0
+    """How long a stopped engine takes to exit."""
+    cached_artifacts: tuple[str, ...] = ()
+    engines: dict[str, SimulatedEngine] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    """Every call that changes something, in the order it arrived."""
+    snapshots: int = 0
+    before_call: Callable[[Call], Awaitable[Result | None]] | None = None
+    """Runs before a call is carried out; a result is answered instead of doing it."""
+    after_call: Callable[[Call], Result | None] | None = None
+    """Runs after a call was carried out; a result hides that it was."""
+    before_snapshot: Callable[[], Awaitable[Result | None]] | None = None
+    ignores_limits: bool = False
+    """Limit writes are answered as done and change nothing."""
+    _ports: itertools.count[int] = field(default_factory=lambda: itertools.count(20000))
+
+    def snapshot(self) -> wire.Snapshot:
+        """What the sidecar sees now; engines whose boot time is over turn active."""
+        now_s = asyncio.get_running_loop().time()
+        self.snapshots += 1
+        for model, engine in list(self.engines.items()):
+            if engine.phase is EnginePhase.BOOTING and now_s >= engine.boots_until_s:
+                engine.phase, engine.since = EnginePhase.ACTIVE, engine.boots_until_s
+            if engine.phase is EnginePhase.STOPPING and now_s >= engine.boots_until_s:
+                del self.engines[model]
+        return wire.Snapshot(
+            observed_at=wall(),
+            accelerators=tuple(
+                wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=max(u, 1), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u)
+                for n, u in enumerate(self.usable_bytes)
+            ),
+            models=tuple(_state(e) for e in self.engines.values()),
+            cached_artifacts=self.cached_artifacts,
+        )
+
+    def activate(self, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]:
+        """Start an engine under the default limit, which is the whole card."""
+        engine = self.engines.get(request.model_name)
+        if engine is None or engine.phase is EnginePhase.FAILED:
+            now_s = asyncio.get_running_loop().time()
+            limit = max(self.usable_bytes, default=-1)
+            engine = SimulatedEngine(
+                request.model_name, request, next(self._ports), limit, now_s + self.boot_s, since=now_s
+            )
+            self.engines[request.model_name] = engine
+            self.cached_artifacts = tuple(sorted({*self.cached_artifacts, request.artifact_url}))
+        return Done(wire.ActivateResponse(model_name=engine.model, port=engine.port))
+
+    def deactivate(self, model: str) -> Outcome[wire.DeactivateResponse]:
+        """Stop an engine; unknown ones are fine."""
+        engine = self.engines.get(model)
+        if engine is not None:
+            if self.stop_s <= 0:
+                del self.engines[model]
+            else:
+                now_s = asyncio.get_running_loop().time()
+                engine.phase, engine.since, engine.boots_until_s = EnginePhase.STOPPING, now_s, now_s + self.stop_s
+        return Done(wire.DeactivateResponse())
+
+    def set_kv_limit(self, request: wire.KVLimitRequest) -> Outcome[wire.OperationResponse]:
+        """Write a limit; without a segment it is answered as done all the same."""
+        engine = self.engines.get(request.model_name)
+        if engine is None:
+            return Refused(f"model '{request.model_name}' is not active", 404)
+        if engine.limit_bytes >= 0 and not self.ignores_limits:
+            engine.limit_bytes = request.limit_bytes
+        return _operation(engine, request.operation_id)
+
+    def sleep(self, model: str, asleep_bytes: int | None = None) -> None:
+        """Put an engine to sleep as a call past the operator would."""
+        engine = self.engines[model]
+        engine.phase, engine.mapped_bytes, engine.sleeping_footprint_bytes = EnginePhase.SLEEPING, 0, asleep_bytes
+        engine.since = asyncio.get_running_loop().time()
+
+    def wake(self, model: str) -> None:
+        """Wake an engine as a call past the operator would."""
+        engine = self.engines[model]
+        engine.phase, engine.sleeping_footprint_bytes = EnginePhase.ACTIVE, None
+        engine.since = asyncio.get_running_loop().time()
+
+
+class SimulatedRuntimes:
+    """All sidecars by Pod address; the calls of ``runtime_api.client.RuntimeClient``."""
+
+    def __init__(self) -> None:
+        self.by_ip: dict[str, SimulatedRuntime] = {}
+
+    def _runtime(self, base: str) -> SimulatedRuntime | None:
+        return self.by_ip.get(base.removeprefix("http://").rpartition(":")[0])
+
+    async def snapshot(self, base: str) -> Outcome[wire.Snapshot]:
+        runtime = self._runtime(base)
+        if runtime is None:
+            return NotSent(f"cannot connect to {base}")
+        if runtime.before_snapshot is not None and (result := await runtime.before_snapshot()) is not None:
+            return result
+        return Done(runtime.snapshot())
+
+    async def activate(self, base: str, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]:
+        call: Call = ("activate", request.model_name, 0, "")
+        return await self._call(base, call, lambda runtime: runtime.activate(request))
+
+    async def deactivate(self, base: str, request: wire.DeactivateRequest) -> Outcome[wire.DeactivateResponse]:
+        call: Call = ("deactivate", request.model_name, 0, "")
+        return await self._call(base, call, lambda runtime: runtime.deactivate(request.model_name))
+
+    async def set_kv_limit(self, base: str, request: wire.KVLimitRequest) -> Outcome[wire.OperationResponse]:
+        call: Call = ("kv-limit", request.model_name, request.limit_bytes, request.operation_id)
+        return await self._call(base, call, lambda runtime: runtime.set_kv_limit(request))
+
+    async def _call(
+        self, base: str, call: Call, carry_out: Callable[[SimulatedRuntime], Outcome[AnswerT]]
+    ) -> Outcome[AnswerT]:
+        runtime = self._runtime(base)
+        if runtime is None:
+            return NotSent(f"cannot connect to {base}")
+        runtime.calls.append(call)
+        if runtime.before_call is not None and (result := await runtime.before_call(call)) is not None:
+            return result
+        answer = carry_out(runtime)
+        if runtime.after_call is not None and (result := runtime.after_call(call)) is not None:
+            return result
+        return answer
+
+
+def _operation(engine: SimulatedEngine, operation_id: str) -> Done[wire.OperationResponse]:
+    answer = wire.OperationResponse(
+        model_name=engine.model, operation_id=operation_id, applied=True, phase=engine.phase
+    )
+    return Done(answer)
+
+
+def _state(engine: SimulatedEngine) -> wire.ModelState:
+    is_active = engine.phase is EnginePhase.ACTIVE
+    observed = is_active and engine.metrics_observed
+    return wire.ModelState(
+        model_name=engine.model,
+        artifact_url=engine.request.artifact_url,
+        claim_ref=engine.request.claim_ref,
+        port=engine.port,
+        ipc_name=engine.request.ipc_name or "",
+        phase=engine.phase,
+        ready=is_active,
+        alive=engine.phase is not EnginePhase.FAILED,
+        restart_count=engine.restart_count,
+        last_error=engine.last_error,
+        last_transition=EPOCH + timedelta(seconds=engine.since),
+        kv_used_bytes=engine.mapped_bytes if engine.limit_bytes >= 0 else -1,
+        kv_capacity_bytes=engine.limit_bytes,
+        sleeping_footprint_bytes=engine.sleeping_footprint_bytes,
+        request_metrics_observed=observed,
+        requests_running=engine.running if observed else 0,
+        requests_waiting=engine.waiting if observed else 0,
+        request_success_total=engine.finished if observed else None,
+    )

@@ -1,0 +1,168 @@
+"""An object store in memory that answers as an API server does: versions, conflicts, finalizers, deletion, a watch.
+
+It offers the calls of ``cluster.client.Cluster`` that controllers use, on the event loop's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aibrix_operator.api.conditions import rfc3339
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.resource import EVENTS, Key, Object, Resource
+from aibrix_operator.cluster.watch import Change, OnEvent
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+"""The wall clock when the loop's clock is at 0."""
+
+Fault = Callable[[str, Resource, str, Mapping[str, Any]], Exception | None]
+"""(verb, resource, name, body) → the error that the call ends in without being done, or None."""
+
+
+def wall() -> datetime:
+    """The simulated wall clock."""
+    return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+class Store:
+    """All objects. ``watchers`` hear of every change in the loop's next turn, as a watch without delay would."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Object] = {}
+        """(plural, namespace, name) → object."""
+        self.events: list[Object] = []
+        """Every Event created, oldest first."""
+        self.writes: list[tuple[str, str, str, Object]] = []
+        """(verb, plural, name, body) of every accepted write, Events apart, oldest first."""
+        self.fault: Fault = lambda verb, resource, name, body: None
+        self._watchers: dict[str, list[OnEvent]] = {}
+        self._versions = itertools.count(1)
+
+    def watch(self, resource: Resource, on_event: OnEvent) -> None:
+        """Have ``on_event`` called for every later change of the resource."""
+        self._watchers.setdefault(resource.plural, []).append(on_event)
+
+    def put(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        """Create an object, or replace one as its owner would: a new version, no questions."""
+        stored = copy.deepcopy(dict(obj))
+        metadata = stored["metadata"]
+        key = (resource.plural, metadata.get("namespace", ""), metadata["name"])
+        old = self.objects.get(key)
+        metadata.setdefault("uid", old["metadata"]["uid"] if old else f"uid-{next(self._versions)}")
+        metadata.setdefault("creationTimestamp", rfc3339(wall()))
+        return self._commit(resource, key, old, stored)
+
+    def change(self, resource: Resource, key: Key, patch: Mapping[str, Any]) -> Object:
+        """Merge ``patch`` into an object as another client would; ``metadata.generation`` counts spec changes."""
+        full = (resource.plural, *key)
+        old = self.objects[full]
+        new = merged(old, patch)
+        if new.get("spec") != old.get("spec"):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+        return self._commit(resource, full, old, new)
+
+    def delete(self, resource: Resource, key: Key) -> None:
+        """Delete an object: at once, or once its finalizers are gone."""
+        full = (resource.plural, *key)
+        old = self.objects[full]
+        if old["metadata"].get("finalizers"):
+            if "deletionTimestamp" not in old["metadata"]:
+                self._commit(resource, full, old, merged(old, {"metadata": {"deletionTimestamp": rfc3339(wall())}}))
+            return
+        self._remove(resource, full, old)
+
+    # --- the calls of cluster.client.Cluster
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        assert resource == EVENTS, "controllers create nothing but Events"
+        self.events.append(copy.deepcopy(dict(body)))
+        return dict(body)
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]) -> Object:
+        assert resource == EVENTS, "controllers patch other objects through the calls below"
+        return dict(patch)
+
+    async def patch_status(
+        self, resource: Resource, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
+    ) -> Object:
+        return self._patch("status", resource, (namespace, name), {"status": dict(status)}, resource_version)
+
+    async def add_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object:
+        return self._finalizers(resource, obj, [*obj["metadata"].get("finalizers", []), finalizer])
+
+    async def remove_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object:
+        kept = [f for f in obj["metadata"].get("finalizers", []) if f != finalizer]
+        return self._finalizers(resource, obj, kept)
+
+    async def patch_annotations(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        annotations: Mapping[str, str | None],
+        *,
+        uid: str | None = None,
+    ) -> Object:
+        known = self.objects.get((resource.plural, namespace, name))
+        if known is not None and uid not in (None, known["metadata"]["uid"]):
+            raise errors.Conflict(f"PATCH {resource.plural} {namespace}/{name}: another object by now", status=409)
+        patch = {"metadata": {"annotations": dict(annotations)}}
+        return self._patch("annotate", resource, (namespace, name), patch, "")
+
+    def _finalizers(self, resource: Resource, obj: Mapping[str, Any], finalizers: list[str]) -> Object:
+        metadata = obj["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        patch = {"metadata": {"finalizers": finalizers}}
+        return self._patch("finalize", resource, key, patch, metadata["resourceVersion"])
+
+    def _patch(self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str) -> Object:
+        full, name = (resource.plural, *key), "/".join(key)
+        error = self.fault(verb, resource, key[1], patch)
+        if error is not None:
+            raise error
+        old = self.objects.get(full)
+        if old is None:
+            raise errors.NotFound(f"PATCH {resource.plural} {name}: HTTP 404: not found", status=404)
+        if resource_version and old["metadata"]["resourceVersion"] != resource_version:
+            raise errors.Conflict(f"PATCH {resource.plural} {name}: HTTP 409: it has been modified", status=409)
+        self.writes.append((verb, resource.plural, key[1], copy.deepcopy(patch)))
+        new = merged(old, patch)
+        if new == old:
+            return copy.deepcopy(old)
+        stored = self._commit(resource, full, old, new)
+        if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+            self._remove(resource, full, stored)
+        return stored
+
+    def _commit(self, resource: Resource, key: tuple[str, str, str], old: Object | None, new: Object) -> Object:
+        new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(next(self._versions))}}
+        self.objects[key] = new
+        self._tell(resource, Change.ADDED if old is None else Change.MODIFIED, old, new)
+        return copy.deepcopy(new)
+
+    def _remove(self, resource: Resource, key: tuple[str, str, str], old: Object) -> None:
+        del self.objects[key]
+        self._tell(resource, Change.DELETED, old, None)
+
+    def _tell(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:
+        loop = asyncio.get_running_loop()
+        for on_event in self._watchers.get(resource.plural, ()):
+            loop.call_soon(on_event, change, copy.deepcopy(old), copy.deepcopy(new))
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386: a JSON merge patch."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result

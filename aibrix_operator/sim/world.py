@@ -1,0 +1,178 @@
+"""A whole cluster in memory under the virtual clock: the store, the runtimes, and the controller unchanged.
+
+``async with SimulatedCluster() as cluster`` inside ``sim.loop.run`` starts the controller, and ``cluster.run(seconds)``
+lets time pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import ModelClaimStatus
+from aibrix_operator.cluster.events import EventRecorder
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object
+from aibrix_operator.cluster.watch import Change
+from aibrix_operator.modelclaim import reconcile
+from aibrix_operator.modelclaim.parse import slim_pod
+from aibrix_operator.modelclaim.world import World
+from aibrix_operator.sim.runtimes import SimulatedRuntime, SimulatedRuntimes
+from aibrix_operator.sim.store import Store, wall
+
+NAMESPACE = "default"
+POOL = "pool-a"
+
+
+class SimulatedCluster:
+    """One namespace with a warm pool. Methods without ``async`` change the cluster as users and nodes do."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.runtimes = SimulatedRuntimes()
+        self.world: World
+        self._pods = 0
+
+    async def __aenter__(self) -> SimulatedCluster:
+        self.start_controller()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop_controller()
+
+    def start_controller(self) -> None:
+        """Start a controller that knows nothing yet, as after a restart."""
+        recorder = EventRecorder(self.store, component="aibrix-operator", instance="sim", now=wall)
+        world = World(self.store, self.runtimes, recorder, wall, watched_pods={})
+        pods: dict[tuple[str, str], Object] = {}
+        world.watched_pods = pods
+        world.__post_init__()
+        for (plural, namespace, name), obj in self.store.objects.items():
+            if plural == MODEL_CLAIMS.plural:
+                world.watched_claims[namespace, name] = obj
+            elif plural == PODS.plural:
+                pods[namespace, name] = slim_pod(dict(obj))
+        reconcile.attach(world)
+        self.world = world
+        self.store._watchers.clear()
+        self.store.watch(MODEL_CLAIMS, lambda change, old, new: reconcile.claim_changed(world, change, old, new))
+        self.store.watch(PODS, lambda change, old, new: self._pod_changed(pods, change, old, new))
+        world.is_synced = True
+        recorder.start()
+        world.passes.start()
+        world.passes.wake(NAMESPACE)
+
+    def _pod_changed(
+        self, pods: dict[tuple[str, str], Object], change: Change, old: Object | None, new: Object | None
+    ) -> None:
+        slim_old, slim_new = (None if o is None else slim_pod(o) for o in (old, new))
+        for slim in (slim_old, slim_new):
+            if slim is not None:
+                key = (slim["metadata"]["namespace"], slim["metadata"]["name"])
+                pods.pop(key, None) if slim_new is None else pods.__setitem__(key, slim_new)
+        reconcile.pod_changed(self.world, change, slim_old, slim_new)
+
+    async def stop_controller(self) -> None:
+        """Stop it as SIGTERM does."""
+        await self.world.passes.stop(1.0)
+        await self.world.runtime_steps.stop(0.0)
+        await self.world.api_steps.stop(0.0)
+        await self.world.recorder.stop(1.0)
+        for reader in self.world.readers.values():
+            reader.stop()
+
+    async def run(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(seconds)
+
+    # --- what users and nodes do
+
+    def add_pod(
+        self,
+        name: str,
+        *usable_bytes: int,
+        gpus: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        **runtime: Any,
+    ) -> SimulatedRuntime:
+        """A warm Pod that runs, with one GPU per usable size."""
+        self._pods += 1
+        ip = f"10.0.0.{self._pods}"
+        gpus = len(usable_bytes) if gpus is None else gpus
+        pool = {names.POOL_LABEL: POOL, names.ENABLED_LABEL: "true"}
+        limits = {"resources": {"limits": {names.GPU_RESOURCE: str(gpus)}}} if gpus else {}
+        self.store.put(
+            PODS,
+            {
+                "metadata": {"name": name, "namespace": NAMESPACE, "labels": {**pool, **(labels or {})}},
+                "spec": {"containers": [{"name": "runtime", **limits}]},
+                "status": {"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]},
+            },
+        )
+        self.runtimes.by_ip[ip] = SimulatedRuntime(usable_bytes, **runtime)
+        return self.runtimes.by_ip[ip]
+
+    def apply(self, name: str, footprint: str | None, floor: str | None, **spec: Any) -> None:
+        """A user applies a claim."""
+        body: Object = {
+            "metadata": {"name": name, "namespace": NAMESPACE, "generation": 1},
+            "spec": {
+                "modelName": f"model-of-{name}",
+                "podSelector": {"matchLabels": {names.POOL_LABEL: POOL}},
+                "artifactURL": f"huggingface://org/{name}",
+                **spec,
+            },
+        }
+        if footprint is not None:
+            body["spec"]["perGPU"] = {"maximumFootprint": footprint, "kvFloor": floor}
+        self.store.put(MODEL_CLAIMS, body)
+
+    def patch_claim(self, name: str, patch: Mapping[str, Any]) -> None:
+        """A user patches a claim."""
+        self.store.change(MODEL_CLAIMS, (NAMESPACE, name), patch)
+
+    def delete_claim(self, name: str) -> None:
+        """A user deletes a claim."""
+        self.store.delete(MODEL_CLAIMS, (NAMESPACE, name))
+
+    def delete_pod(self, name: str) -> None:
+        """A Pod goes, and its runtime with it."""
+        pod = self.store.objects[PODS.plural, NAMESPACE, name]
+        self.runtimes.by_ip.pop(pod["status"]["podIP"], None)
+        self.store.delete(PODS, (NAMESPACE, name))
+
+    # --- what users see
+
+    def status(self, name: str) -> ModelClaimStatus:
+        """A claim's published status."""
+        return ModelClaimStatus.model_validate(
+            self.store.objects[MODEL_CLAIMS.plural, NAMESPACE, name].get("status", {})
+        )
+
+    def condition(self, name: str, type_: str) -> tuple[str, str, str]:
+        """(status, reason, message) of a condition; empty texts when it is not there."""
+        for condition in self.status(name).conditions:
+            if condition.type == type_:
+                return str(condition.status), condition.reason, condition.message
+        return "", "", ""
+
+    def annotations(self, pod: str) -> dict[str, str]:
+        """A Pod's annotations."""
+        found: dict[str, str] = self.store.objects[PODS.plural, NAMESPACE, pod]["metadata"].get("annotations", {})
+        return found
+
+    def exists(self, name: str) -> bool:
+        """Whether the claim object is still there."""
+        return (MODEL_CLAIMS.plural, NAMESPACE, name) in self.store.objects
+
+    def events(self, reason: str = "", claim: str = "") -> list[tuple[str, str]]:
+        """(reason, message) of the Events raised so far, oldest first."""
+        return [
+            (e["reason"], e["message"])
+            for e in self.store.events
+            if reason in ("", e["reason"]) and claim in ("", e["involvedObject"]["name"])
+        ]
