@@ -47,7 +47,9 @@ class Memory:
 
     def open_pool(self) -> None:
         """Start the KV pool at the default limit, whatever a former engine left in the segment."""
-        self.prealloc_bytes = min(self._pages(self._profile.prealloc_bytes), self._default_limit_bytes)
+        self.prealloc_bytes = min(
+            self._pages(self._profile.prealloc_bytes), self._whole_pages(self._default_limit_bytes)
+        )
         self._hold(kv_bytes=self.prealloc_bytes)
         if self._segment is not None:
             self._segment.rebuild(self._default_limit_bytes, self.prealloc_bytes)
@@ -114,14 +116,14 @@ class Memory:
         if need > limit:
             return Grant.OVER_LIMIT
         # Pages mapped ahead are used first; those that a lower limit no longer covers are unmapped.
-        prealloc = min(max(self.prealloc_bytes - (need - self.used_bytes), 0), limit - need)
+        prealloc = min(max(self.prealloc_bytes - (need - self.used_bytes), 0), self._whole_pages(limit - need))
         self._hold(kv_bytes=need + prealloc)
         self.used_bytes, self.prealloc_bytes = need, prealloc
         return Grant.GIVEN
 
     def _shrink(self, need: int) -> None:
         kept = min(self.prealloc_bytes + self.used_bytes - need, self._pages(self._profile.prealloc_bytes))
-        self.prealloc_bytes = min(kept, max(self.limit_bytes - need, 0))
+        self.prealloc_bytes = min(kept, self._whole_pages(max(self.limit_bytes - need, 0)))
         self.used_bytes = need
         self._hold(kv_bytes=need + self.prealloc_bytes)
         self._published = False
@@ -133,5 +135,10 @@ class Memory:
             card.hold(self._directory, each.uuid, footprint_bytes=footprint_bytes, kv_bytes=kv_bytes)
 
     def _pages(self, size: int) -> int:
+        """The memory of the pages that ``size`` needs."""
         page = self._profile.kv_page_bytes
         return -(-size // page) * page
+
+    def _whole_pages(self, size: int) -> int:
+        """The memory of the pages that find room in ``size``."""
+        return size - size % self._profile.kv_page_bytes
