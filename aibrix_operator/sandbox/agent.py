@@ -24,7 +24,8 @@ from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import PODS, Object
 from aibrix_operator.cluster.watch import Change, Watch
 from aibrix_operator.sandbox import nodes, pod_folder, pod_status, state
-from aibrix_operator.sandbox.node_slots import NodeSlots
+from aibrix_operator.sandbox.fleet import NodeShape
+from aibrix_operator.sandbox.node_slots import NodeSlots, Place
 from aibrix_operator.sandbox.pod_folder import PodFacts, PodFolder
 from aibrix_operator.sandbox.pod_worker import Connections, PodWorker
 from aibrix_operator.sandbox.state import Sandbox
@@ -45,6 +46,9 @@ class Agent:
             node.name: NodeSlots(sandbox.node_cidr(node).rpartition(".")[0], node.cards) for node in sandbox.nodes
         }
         self._workers: dict[str, PodWorker] = {}
+        # Pods that are bound here and have no address and cards yet, by UID; None when the Pod went meanwhile.
+        self._waiting: dict[str, Object | None] = {}
+        self._look_again = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watch = Watch(connections.cluster, PODS, on_event=self._pod_changed)
@@ -54,7 +58,7 @@ class Agent:
         for folder in pod_folder.list_folders(self._sandbox.pods):
             facts = folder.facts
             if facts is not None:
-                self._slots[facts.node].restore(facts.uid, facts.address, facts.card_slots)
+                self._slots[facts.node].restore(facts.uid, Place(facts.address, facts.card_slots))
         try:
             for node in self._sandbox.nodes:
                 self._spawn(nodes.keep_node(self._connections.cluster, self._sandbox, node))
@@ -79,29 +83,49 @@ class Agent:
         worker = self._workers.get(uid)
         if worker is not None:
             worker.observe(new)
+        elif uid in self._waiting:
+            self._waiting[uid] = new
+            self._look_again.set()
         elif new is not None:
-            self._spawn(self._run_pod(new))
+            # Noted at once: a first list names every Pod before any task of ours runs, so nobody takes an address that
+            # a Pod further down in it has.
+            self._waiting[uid] = new
+            address = new.get("status", {}).get("podIP")
+            if address and PodFolder(self._sandbox.pods / uid).facts is None:
+                self._slots[pod_status.node_of(new)].restore(uid, Place(address, ()))
+            self._spawn(self._run_pod(uid, self._nodes[pod_status.node_of(new)]))
 
-    async def _run_pod(self, pod: Object) -> None:
-        node = self._nodes[pod_status.node_of(pod)]
-        slots, metadata = self._slots[node.name], pod["metadata"]
-        uid = metadata["uid"]
-        facts = PodFolder(self._sandbox.pods / uid).facts
-        if facts is None:
-            known = pod.get("status", {}).get("podIP")
-            if known:  # without a folder, so it has no sidecar and no cards
-                slots.restore(uid, known, ())
-            else:
-                slots.take(uid, pod_status.gpu_count(pod) if pod_status.has_sidecar(pod) else 0)
-            place = slots.held_by(uid)
-            facts = PodFacts(metadata["namespace"], metadata["name"], uid, node.name, place.address, place.cards)
+    async def _run_pod(self, uid: str, node: NodeShape) -> None:
+        slots, place = self._slots[node.name], None
+        while (pod := self._waiting[uid]) is not None:
+            place = self._place(pod, slots)
+            if place is not None:
+                break
+            self._look_again.clear()
+            await self._look_again.wait()
+        del self._waiting[uid]
+        if pod is None or place is None:
+            return
+        metadata = pod["metadata"]
+        facts = PodFacts(metadata["namespace"], metadata["name"], uid, node.name, place.address, place.cards)
         worker = PodWorker(self._sandbox, node, self._connections, pod, facts)
         self._workers[uid] = worker
         try:
             await worker.run()
         finally:
             del self._workers[uid]
+        self._give_back(slots, uid)
+
+    def _place(self, pod: Object, slots: NodeSlots) -> Place | None:
+        """What the Pod has of its node; None while the node has too little left."""
+        uid, cards = pod["metadata"]["uid"], pod_status.gpu_count(pod) if pod_status.has_sidecar(pod) else 0
+        place = slots.held_by(uid) or slots.take(uid, cards)
+        # A Pod that was deleted while it waited needs nothing any more: its worker only lets it go.
+        return Place("", ()) if place is None and pod_status.is_deleted(pod) else place
+
+    def _give_back(self, slots: NodeSlots, uid: str) -> None:
         slots.give_back(uid)
+        self._look_again.set()
 
     async def _end_orphan(self, folder: PodFolder) -> None:
         """End what an earlier agent ran for a Pod that is gone by now."""
@@ -109,7 +133,7 @@ class Agent:
         await asyncio.to_thread(folder.end_processes, _ORPHAN_GRACE_S)
         await asyncio.to_thread(folder.remove)
         for slots in self._slots.values():
-            slots.give_back(folder.path.name)
+            self._give_back(slots, folder.path.name)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

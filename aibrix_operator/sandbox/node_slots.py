@@ -3,14 +3,9 @@ from Pod folders and Pod statuses after a restart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 _ADDRESSES = range(1, 255)
-
-
-class NodeFullError(RuntimeError):
-    """More Pods or GPUs were bound to a node than it has: the scheduler does not do that."""
 
 
 class Place(NamedTuple):
@@ -29,24 +24,26 @@ class NodeSlots:
         self._cards = range(cards)
         self._places: dict[str, Place] = {}
 
-    def held_by(self, uid: str) -> Place:
-        """What the Pod has; KeyError when it has nothing."""
-        return self._places[uid]
+    def held_by(self, uid: str) -> Place | None:
+        """What the Pod has; None when it has nothing."""
+        return self._places.get(uid)
 
-    def restore(self, uid: str, address: str, cards: Iterable[int]) -> None:
+    def restore(self, uid: str, place: Place) -> None:
         """Note what a Pod got from an earlier agent."""
-        self._places[uid] = Place(address, tuple(cards))
+        self._places[uid] = place
 
-    def take(self, uid: str, cards: int) -> Place:
-        """The lowest free address and cards, for ``uid``. NodeFullError, with nothing taken, when there are too few."""
+    def take(self, uid: str, cards: int) -> Place | None:
+        """The lowest free address and cards, for ``uid``; None, with nothing taken, when there are too few.
+
+        The scheduler counts a card as free when its Pod's object is gone, which a forced deletion brings about before
+        the Pod's processes have ended: the successor has to wait.
+        """
         taken = {place.address for place in self._places.values()}
         address = next((a for last in _ADDRESSES if (a := f"{self._prefix}.{last}") not in taken), None)
         in_use = {slot for place in self._places.values() for slot in place.cards}
         free = [slot for slot in self._cards if slot not in in_use]
         if address is None or len(free) < cards:
-            raise NodeFullError(
-                f"{self._prefix}.0: {cards} cards and an address are wanted, {len(free)} cards are free"
-            )
+            return None
         self._places[uid] = Place(address, tuple(free[:cards]))
         return self._places[uid]
 

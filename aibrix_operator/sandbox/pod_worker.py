@@ -60,7 +60,7 @@ class PodWorker:
     async def run(self) -> None:
         """Until the Pod is gone, with all that belonged to it. Cancelling leaves its processes running."""
         pod = self._pod
-        if pod is not None and pod_status.has_sidecar(pod):
+        if pod is not None and pod_status.has_sidecar(pod) and not pod_status.is_deleted(pod):
             await asyncio.to_thread(self._prepare_folder)
             while self._pod is not None and not pod_status.is_deleted(self._pod):
                 async with self._container(self._pod) as keeper:
@@ -156,7 +156,7 @@ class PodWorker:
     async def _end(self) -> None:
         """End the Pod's processes, remove its folder, and then its object: who sees it gone finds nothing left."""
         pod = self._pod
-        if self._sidecar is not None:
+        if self._folder.path.exists():
             grace_s = pod_status.grace_s(pod) if pod is not None else _FORCED_GRACE_S
             await asyncio.to_thread(self._folder.end_processes, grace_s)
         await asyncio.to_thread(self._folder.remove)

@@ -91,9 +91,14 @@ class Sidecar:
     def _start(self) -> ProcessId | None:
         for path in (self._folder.registry.parent, self._folder.segments, self._folder.weights):
             path.mkdir(mode=0o700, exist_ok=True)
-        pid = processes.start(
-            self._command, log=self._folder.log, environment=self._environment, dies_with_parent=False
-        )
+        try:
+            pid = processes.start(
+                self._command, log=self._folder.log, environment=self._environment, dies_with_parent=False
+            )
+        except OSError as error:  # no such program: tried again like any that ends, and said where the others speak
+            with self._folder.log.open("a") as said:
+                said.write(f"{error}\n")
+            return None
         process = processes.identify(pid)
         if process is None:
             processes.reap(pid)

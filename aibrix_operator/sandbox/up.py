@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aibrix_operator.api import names
+from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object
 from aibrix_operator.sandbox import binaries, control_plane, crds, fleet, pod_folder, pod_status, pool, processes, state
@@ -25,7 +26,7 @@ DEFAULT_NAME = "demo"
 AGENT = "agent"
 OPERATOR = "operator"
 RUNTIME_COMMAND = (sys.executable, "-m", "aibrix_operator.cli", "runtime")
-_READY_WITHIN_S = 90.0
+READY_WITHIN_S = 90.0
 _POLL_S = 0.1
 _STOP_GRACE_S = 8.0  # above the supervisor's own grace for its child
 _POD_GRACE_S = 3.0
@@ -140,8 +141,7 @@ def status(name: str = DEFAULT_NAME) -> Status:
         ProcessRow(process_name, process.pid, processes.is_alive(process), processes.resident_bytes(process))
         for process_name, process in sandbox.table.read().items()
     ]
-    serving = any(row.name == binaries.API_SERVER and row.is_alive for row in rows)
-    return Status(sandbox, rows, asyncio.run(_pod_rows(sandbox)) if serving else None)
+    return Status(sandbox, rows, asyncio.run(_pod_rows(sandbox)))
 
 
 def _is_whole(sandbox: Sandbox) -> bool:
@@ -176,7 +176,7 @@ async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
 
 
 async def _wait_ready(cluster: Cluster, sandbox: Sandbox, replicas: int) -> None:
-    deadline = time.monotonic() + _READY_WITHIN_S
+    deadline = time.monotonic() + READY_WITHIN_S
     while True:
         pods, _ = await cluster.list_all(PODS, pool.NAMESPACE, label_selector=f"{names.POOL_LABEL}={pool.POOL}")
         ready = sum(1 for pod in pods if pod_status.is_ready(pod))
@@ -184,7 +184,7 @@ async def _wait_ready(cluster: Cluster, sandbox: Sandbox, replicas: int) -> None
             return
         if time.monotonic() > deadline:
             raise SandboxError(
-                f"{ready} of {replicas} warm Pods were ready after {_READY_WITHIN_S:.0f} s. {_excuse(sandbox)}"
+                f"{ready} of {replicas} warm Pods were ready after {READY_WITHIN_S:.0f} s. {_excuse(sandbox)}"
             )
         await asyncio.sleep(_POLL_S)
 
@@ -211,9 +211,14 @@ def _tear_down(sandbox: Sandbox) -> None:
     state.remove(sandbox)
 
 
-async def _pod_rows(sandbox: Sandbox) -> list[PodRow]:
+async def _pod_rows(sandbox: Sandbox) -> list[PodRow] | None:
+    if not sandbox.kubeconfig.exists():  # `up` has only begun
+        return None
     async with await Cluster.connect(sandbox.kubeconfig) as cluster:
-        pods, _ = await cluster.list_all(PODS)
+        try:
+            pods, _ = await cluster.list_all(PODS)
+        except errors.Unavailable:
+            return None
     return [_pod_row(sandbox, pod) for pod in pods]
 
 

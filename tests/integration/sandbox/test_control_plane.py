@@ -53,7 +53,8 @@ def test_only_the_api_server_may_read_the_store(api_server):
 
     assert ask("etcd-client") == 200
     for stranger in (None, "ca", "api-server"):
-        with pytest.raises(OSError, match=r"(?i)alert|reset|closed"):
+        # TLS 1.3 refuses a client after its own handshake is over; which of these is seen then is a matter of timing.
+        with pytest.raises(OSError, match=r"(?i)alert|reset|closed|EOF"):
             ask(stranger)
 
 

@@ -1,0 +1,79 @@
+"""Whole sandboxes: side by side, after a crash, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from sandbox_probes import ask, eventually, new_name, options, processes_about, ready_pods
+
+from aibrix_operator.sandbox import processes, state, up
+from aibrix_operator.sandbox.state import SandboxError
+
+pytestmark = pytest.mark.integration
+
+
+def test_two_sandboxes_side_by_side_and_one_down_leaves_the_other(sandbox):
+    second = up.up(new_name(), options(nodes=1))
+    everything = [*second.table.read().values(), *processes_about(second.directory)]
+    (pod,) = ready_pods(second)
+    ask(pod.address, "/start")
+    assert second.subnet != sandbox.subnet
+
+    up.down(second.name)
+
+    assert not any(map(processes.is_alive, everything))
+    assert processes_about(second.directory) == []
+    assert not second.directory.exists()
+    assert state.load(second.name) is None
+    assert len(eventually(lambda: found if len(found := ready_pods(sandbox)) == 2 else None)) == 2
+
+
+@pytest.fixture
+def name():
+    """A name under which nothing is left running, also when the test fails half-way."""
+    chosen = new_name()
+    yield chosen
+    if state.load(chosen) is not None:
+        up.down(chosen)
+
+
+def test_up_again_cleans_what_a_crash_left(name):
+    crashed = up.up(name, options())
+    (pod,) = ready_pods(crashed)
+    engine = processes.identify(ask(pod.address, "/start")["pid"])
+    left = crashed.table.read()
+    for victim in ("agent", "kube-apiserver"):
+        os.kill(left[victim].pid, signal.SIGKILL)
+    eventually(lambda: not processes.is_alive(left["agent"]) and not processes.is_alive(left["kube-apiserver"]))
+    assert up.status(name).pods is None
+    assert engine is not None
+    assert processes.is_alive(engine)
+
+    again = up.up(name, options())
+
+    assert not processes.is_alive(engine)
+    assert not any(map(processes.is_alive, left.values()))
+    assert len(ready_pods(again)) == 1
+
+
+def test_a_pod_that_never_gets_ready_ends_up_with_its_last_words_and_nothing_left(monkeypatch, name):
+    monkeypatch.setattr(up, "READY_WITHIN_S", 6.0)
+    broken = up.Options(with_operator=False, runtime_command=("/no/such/runtime",))
+
+    with pytest.raises(SandboxError, match=r"0 of 1 warm Pods were ready[^\n]*\n.*No such file.*/no/such/runtime"):
+        up.up(name, broken)
+
+    assert state.load(name) is None
+    assert processes_about(state.state_root() / name) == []
+
+
+def test_a_second_up_of_a_running_sandbox_is_refused(sandbox):
+    with pytest.raises(SandboxError, match=f"{sandbox.name!r} is up already"):
+        up.up(sandbox.name, options())
+
+
+def test_down_of_an_unknown_name_says_which_there_are(sandbox):
+    with pytest.raises(SandboxError, match=rf"no sandbox 'nobody' \(known: .*{sandbox.name}"):
+        up.down("nobody")
