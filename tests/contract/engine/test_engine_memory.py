@@ -45,34 +45,35 @@ async def test_the_footprint_is_held_while_the_engine_still_boots(engines, profi
     assert not await engine.is_up()
 
 
-async def test_running_tokens_map_kv_and_a_finished_request_gives_it_back(engines, profiles, tmp_path):
+async def test_running_tokens_map_kv_and_a_request_that_is_over_gives_it_back(engines, profiles, tmp_path):
     (gpu,) = card.create(tmp_path / "cards", ["24Gi"])
     engine = await engines.up("a", cards=tmp_path / "cards", environ=profiles(a=SLOW))
-    request = asyncio.create_task(engine.chat(max_tokens=20, ignore_eos=True))
+    request = asyncio.create_task(engine.chat(max_tokens=1000, ignore_eos=True))
     await until(lambda: engine.read_segment()[1] > 8 * MIB, "KV grows with the tokens")
     assert await engine.metric("vllm:num_requests_running", model_name="a") == 1
     assert await engine.metric("vllm:kv_cache_usage_perc") > 0
     _, used, prealloc = engine.read_segment()
     assert prealloc == 0
     assert _held(tmp_path / "cards", gpu)[0][2] >= used
-    status, answer = await request
-    assert (status, answer["usage"]["completion_tokens"]) == (200, 20)
-    assert engine.read_segment() == (24 * GIB, 0, 0)
+    status, answer = await engine.chat(max_tokens=5, ignore_eos=True)
+    assert (status, answer["usage"]["completion_tokens"]) == (200, 5)
+    await _leave(request)
+    await until(lambda: engine.read_segment() == (24 * GIB, 0, 0), "both gave their KV back")
     assert _held(tmp_path / "cards", gpu) == [(engine.process.pid, 6 * GIB, 0)]
 
 
 async def test_preallocated_pages_are_used_first_and_some_stay_mapped(engines, profiles, tmp_path):
     (gpu,) = card.create(tmp_path / "cards", ["24Gi"])
-    environ = profiles(a={**SLOW, "prealloc_bytes": "12Mi"})
+    environ = profiles(a={**SLOW, "prealloc_bytes": "64Mi"})
     engine = await engines.up("a", cards=tmp_path / "cards", environ=environ)
-    assert engine.read_segment() == (24 * GIB, 0, 12 * MIB)
-    request = asyncio.create_task(engine.chat(max_tokens=20, ignore_eos=True))
-    await until(lambda: 0 < engine.read_segment()[2] < 12 * MIB, "the request lives on the pages mapped ahead")
+    assert engine.read_segment() == (24 * GIB, 0, 64 * MIB)
+    request = asyncio.create_task(engine.chat(max_tokens=1000, ignore_eos=True))
+    await until(lambda: 0 < engine.read_segment()[2] < 64 * MIB, "the request lives on the pages mapped ahead")
     _, used, prealloc = engine.read_segment()
-    assert used + prealloc == 12 * MIB
-    await request
-    assert engine.read_segment() == (24 * GIB, 0, 12 * MIB)
-    assert _held(tmp_path / "cards", gpu)[0][2] == 12 * MIB
+    assert used + prealloc == 64 * MIB
+    await _leave(request)
+    await until(lambda: engine.read_segment() == (24 * GIB, 0, 64 * MIB), "some of the pages stay mapped")
+    assert _held(tmp_path / "cards", gpu)[0][2] == 64 * MIB
 
 
 async def test_a_request_over_the_limit_waits_until_the_limit_rises(engines, profiles):
@@ -87,17 +88,17 @@ async def test_a_request_over_the_limit_waits_until_the_limit_rises(engines, pro
     assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
 
 
-async def test_a_limit_lowered_under_a_running_request_preempts_it_and_loses_no_token(engines, profiles):
-    engine = await engines.up("a", environ=profiles(a=SLOW))
-    expected = (await engine.chat(max_tokens=20, ignore_eos=True))[1]["choices"][0]["message"]["content"]
+async def test_a_request_that_outgrows_the_limit_is_preempted_and_loses_no_token(engines, profiles):
+    engine = await engines.up("a", environ=profiles(a=FAST))
+    expected = (await engine.chat(max_tokens=20, ignore_eos=True))[1]["choices"]
+    engine.write_limit(12 * MIB)  # the prompt fits, the answer does not
     request = asyncio.create_task(engine.chat(max_tokens=20, ignore_eos=True))
-    await until(lambda: engine.read_segment()[1] > 6 * MIB, "the request runs")
-    engine.write_limit(8 * MIB)
     await until(lambda: engine.metric("vllm:num_preemptions_total"), "the request is preempted")
-    assert engine.read_segment() == (8 * MIB, 0, 0)
+    assert engine.read_segment() == (12 * MIB, 0, 0)
+    assert await engine.metric("vllm:num_requests_waiting") == 1
     engine.write_limit(GIB)
     status, answer = await request
-    assert (status, answer["choices"][0]["message"]["content"]) == (200, expected)
+    assert (status, answer["choices"]) == (200, expected)
 
 
 async def test_a_locked_segment_delays_requests_and_not_the_engine(engines, profiles):
@@ -193,11 +194,14 @@ async def test_a_tensor_parallel_engine_holds_the_same_on_each_of_its_cards(engi
     flags = ("--tensor-parallel-size", "2")
     environ = {**profiles(a=SLOW), "NVIDIA_VISIBLE_DEVICES": f"{first.uuid},{third.uuid}"}
     engine = await engines.up("a", *flags, cards=tmp_path / "cards", environ=environ)
-    request = asyncio.create_task(engine.chat(max_tokens=20, ignore_eos=True))
+    request = asyncio.create_task(engine.chat(max_tokens=1000, ignore_eos=True))
     await until(lambda: _held(tmp_path / "cards", third)[0][2], "KV is mapped on the last card")
-    await request
+    assert _held(tmp_path / "cards", first)[0][2] > 0
+    await _leave(request)
+    empty = [(engine.process.pid, 6 * GIB, 0)]
+    await until(lambda: _held(tmp_path / "cards", third) == empty, "the KV is given back")
+    assert _held(tmp_path / "cards", first) == empty
     assert _held(tmp_path / "cards", second) == []
-    assert _held(tmp_path / "cards", first) == _held(tmp_path / "cards", third) == [(engine.process.pid, 6 * GIB, 0)]
 
 
 async def test_more_cards_than_are_visible_end_the_boot(engines, profiles, tmp_path):
@@ -211,6 +215,12 @@ async def test_without_kvcached_there_is_no_segment(engines, profiles):
     engine = await engines.up("a", environ={**profiles(a=FAST), "ENABLE_KVCACHED": "false"})
     assert (await engine.chat())[0] == 200
     assert not engine.segment.exists()
+
+
+async def _leave(request):
+    """Close the client's connection in the middle of its answer."""
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
 
 
 async def _read_until_cut(answer):

@@ -96,7 +96,7 @@ async def _replay(folder):
     """Recorded name -> what the stand-in did."""
     (folder / "lora1").mkdir()
     (folder / "lora1" / "adapter_config.json").write_text("{}")
-    (folder / "profiles.json").write_text(json.dumps({"tiny": {"boot_seconds": 0, "tokens_per_second": 400}}))
+    (folder / "profiles.json").write_text(json.dumps({"tiny": {"boot_seconds": 0, "tokens_per_second": 300}}))
     environ = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "AIBRIX_SIM_PROFILES": str(folder / "profiles.json"),
