@@ -97,9 +97,14 @@ class World:
     def __post_init__(self) -> None:
         """Lay our writes over the caches."""
         self.claims = Overlay(self.watched_claims)
-        self.pods = Overlay(self.watched_pods, slim_pod)
+        self.use_pods(self.watched_pods)
         self.api_steps = StepQueue("api", concurrency=API_STEPS)
         self.runtime_steps = StepQueue("runtime", concurrency=RUNTIME_STEPS)
+
+    def use_pods(self, watched: Mapping[Key, Object]) -> None:
+        """Read Pods from this cache, which a watch keeps."""
+        self.watched_pods = watched
+        self.pods = Overlay(watched, slim_pod)
 
     def monotonic_s(self) -> float:
         """The event loop's clock, which every wait is counted on."""

@@ -47,10 +47,9 @@ class SimulatedCluster:
     def start_controller(self) -> None:
         """Start a controller that knows nothing yet, as after a restart."""
         recorder = EventRecorder(self.store, component="aibrix-operator", instance="sim", now=wall)
-        world = World(self.store, self.runtimes, recorder, wall, watched_pods={})
+        world = World(self.store, self.runtimes, recorder, wall)
         pods: dict[tuple[str, str], Object] = {}
-        world.watched_pods = pods
-        world.__post_init__()
+        world.use_pods(pods)
         for (plural, namespace, name), obj in self.store.objects.items():
             if plural == MODEL_CLAIMS.plural:
                 world.watched_claims[namespace, name] = obj
