@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aibrix_operator.sandbox.real_engine import install
 from aibrix_operator.sandbox.real_engine.kvcached_standin import hook
 from aibrix_operator.sim import card
 
@@ -86,14 +87,20 @@ def until(condition: Callable[[], object], what: str) -> None:
 Start = Callable[..., Stage]
 
 
-@pytest.fixture
-def start(tmp_path: Path, unused_port: int) -> Iterator[Start]:
-    module = tmp_path / "site" / "vllm" / "entrypoints" / "openai"
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a virtual environment with the installer's .pth line and the engine above as its vLLM."""
+    home = install.EngineHome(tmp_path_factory.mktemp("vllm"), "0.32.0")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home.root)], check=True, timeout=60)
+    install.write_standin_hook(home)
+    module = next(home.root.glob("lib/python3*")) / "site-packages" / "vllm" / "entrypoints" / "openai"
     module.mkdir(parents=True)
     (module / "api_server.py").write_text(ENGINE)
-    # As in the .pth file of a virtual environment, which Python 3.11 reads twice.
-    line = f"import runpy; runpy.run_path({hook.__file__!r}, run_name={hook.RUN_NAME!r})\n"
-    (tmp_path / "site" / "sitecustomize.py").write_text(line * 2)
+    return home.python
+
+
+@pytest.fixture
+def start(python: Path, tmp_path: Path, unused_port: int) -> Iterator[Start]:
     (tmp_path / "kv").mkdir()
     (tmp_path / "profiles.json").write_text('{"tiny": {"footprint_bytes": "2Gi", "asleep_footprint_bytes": "256Mi"}}')
     stages: list[Stage] = []
@@ -102,7 +109,9 @@ def start(tmp_path: Path, unused_port: int) -> Iterator[Start]:
         (only,) = card.create(tmp_path / "cards", [size])
         environ = {
             **os.environ,
-            "PYTHONPATH": str(tmp_path / "site"),
+            "AIBRIX_KVCACHED_STANDIN": hook.__file__,
+            # As in a sandbox, whose simulated vLLM would be found first.
+            "PYTHONPATH": str(Path(card.__file__).with_name("standins")),
             "TEST_FOLDER": str(tmp_path),
             "ENABLE_KVCACHED": "true",
             "KVCACHED_IPC_NAME": "kvc_tiny",
@@ -111,7 +120,7 @@ def start(tmp_path: Path, unused_port: int) -> Iterator[Start]:
             "AIBRIX_SIM_PROFILES": str(tmp_path / "profiles.json"),
             "http_proxy": "http://127.0.0.1:9",  # the engine is next door: no proxy may be asked
         } | more
-        command = [sys.executable, "-m", hook.ENGINE_MODULE, "--model", "/m", "--served-model-name", "tiny"]
+        command = [str(python), "-m", hook.ENGINE_MODULE, "--model", "/m", "--served-model-name", "tiny"]
         with (tmp_path / "stderr").open("w") as errors:
             engine = subprocess.Popen(
                 [*command, "--port", str(unused_port)],
@@ -215,7 +224,7 @@ def test_without_simulated_cards_there_is_a_segment_of_the_hosts_size(start: Sta
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        pytest.param({"ENABLE_KVCACHED": "false"}, "", id="kvcached is off"),
+        pytest.param({"ENABLE_KVCACHED": "false", "PYTHONPATH": ""}, "", id="kvcached is off"),
         pytest.param({"KVCACHED_IPC_NAME": ""}, "", id="no segment is named"),
         pytest.param({"AIBRIX_SIM_PROFILES": "/no/such/file"}, "profiles /no/such/file", id="unreadable profiles"),
         pytest.param({"AIBRIX_SIM_CARDS": "/no/such/folder"}, "/no/such/folder/cards.json", id="unreadable cards"),

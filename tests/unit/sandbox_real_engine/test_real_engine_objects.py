@@ -1,7 +1,6 @@
 """What the demo applies, and how it judges the card. No process, no network."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +118,9 @@ def test_a_claim_is_described_by_its_phase_and_what_it_waits_for(status: dict[st
     assert engines.describe({"metadata": {"name": "a"}, "status": status}) == words
 
 
-def test_only_the_simulated_engines_are_taken_off_the_module_path(tmp_path: Path) -> None:
-    alias = tmp_path / "alias"
-    alias.symlink_to(hook.SIMULATED_ENGINES)
-    path = ["", str(hook.SIMULATED_ENGINES), "/usr/lib/python3", f"{hook.SIMULATED_ENGINES}/", str(alias)]
-    assert hook.without_simulated_engines(path) == ["", "/usr/lib/python3"]
-    assert (hook.SIMULATED_ENGINES / "vllm").is_dir()
-    assert os.path.samefile(hook.SOURCE_ROOT, Path(hook.__file__).parents[4])
+def test_a_real_engine_and_its_workers_leave_what_pythonpath_put_before_their_own_modules() -> None:
+    environ = {"PYTHONPATH": "/sim/standins:/checkout/:", "HOME": "/root"}
+    path = ["", "/sim/standins", "/checkout", "/usr/lib/python3.11", "/v/lib/python3.11/site-packages"]
+
+    assert hook.leave_python_path(path, environ) == ["", "/usr/lib/python3.11", "/v/lib/python3.11/site-packages"]
+    assert environ == {"HOME": "/root"}

@@ -8,7 +8,7 @@ command line. Whatever fails here, Python reports on standard error and goes on 
 import os
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 ENGINE_MODULE = "vllm.entrypoints.openai.api_server"
@@ -16,7 +16,6 @@ RUN_NAME = "aibrix_kvcached_standin"
 KEEPER_MODULE = "aibrix_operator.sandbox.real_engine.kvcached_standin.keeper"
 _STARTED = f"{RUN_NAME}.started"
 SOURCE_ROOT = Path(__file__).resolve().parents[4]
-SIMULATED_ENGINES = SOURCE_ROOT / "aibrix_operator" / "sim" / "standins"
 
 
 def keeper_command(command: Sequence[str], environ: Mapping[str, str], pid: int, python: str) -> list[str] | None:
@@ -49,12 +48,14 @@ def start_detached(command: Sequence[str], environ: Mapping[str, str]) -> None:
     os.waitpid(child, 0)
 
 
-def without_simulated_engines(path: Sequence[str]) -> list[str]:
-    """A module search path on which ``vllm`` is the real one.
+def leave_python_path(path: Sequence[str], environ: MutableMapping[str, str]) -> list[str]:
+    """``path`` without what PYTHONPATH put on it; the variable goes, too, so that workers do not get it back.
 
-    A sandbox puts its stand-ins before everything else on the path of a Pod's processes: the sidecar needs NVML's.
+    The environment is complete in itself. What a sandbox puts on the module path of a Pod is for the sidecar: the
+    stand-in of NVML, and beside it one of vLLM, which would be found instead of the real one.
     """
-    return [entry for entry in path if not entry or Path(entry).resolve() != SIMULATED_ENGINES]
+    foreign = {os.path.abspath(entry) for entry in environ.pop("PYTHONPATH", "").split(os.pathsep) if entry}
+    return [entry for entry in path if not entry or os.path.abspath(entry) not in foreign]
 
 
 def main() -> None:
@@ -62,9 +63,7 @@ def main() -> None:
     if _STARTED in sys.modules:
         return
     sys.modules[_STARTED] = types.ModuleType(_STARTED)
-    sys.path[:] = without_simulated_engines(sys.path)
-    if inherited := os.environ.get("PYTHONPATH"):
-        os.environ["PYTHONPATH"] = os.pathsep.join(without_simulated_engines(inherited.split(os.pathsep)))
+    sys.path[:] = leave_python_path(sys.path, os.environ)
     command = keeper_command(sys.orig_argv, os.environ, os.getpid(), sys.executable)
     if command is not None:
         start_detached(command, {**os.environ, "PYTHONPATH": str(SOURCE_ROOT), "PYTHONDONTWRITEBYTECODE": "1"})
