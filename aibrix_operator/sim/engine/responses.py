@@ -1,9 +1,12 @@
-"""OpenAI's Responses route in vLLM's shape, whole answers only."""
+"""OpenAI's Responses route: whole answers in vLLM's recorded shape, streams with the events of OpenAI's reference."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
+
 from aibrix_operator.sim.engine import errors
-from aibrix_operator.sim.engine.http import HttpRequest, Response, json_response
+from aibrix_operator.sim.engine.http import HttpRequest, Response, Stream, json_response
 from aibrix_operator.sim.engine.scheduler import Request
 from aibrix_operator.sim.engine.serving import Serving, chat_prompt, new_id, now
 
@@ -18,6 +21,8 @@ _OPTIONAL = {
     "user": errors.STRING,
 }
 
+Json = dict[str, Any]
+
 
 class Responses:
     """The handler of ``/v1/responses``."""
@@ -25,44 +30,93 @@ class Responses:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
 
-    async def create(self, http: HttpRequest) -> Response:
+    async def create(self, http: HttpRequest) -> Response | Stream:
         body = errors.read_body(http, {"input": errors.TEXT_OR_LIST}, _OPTIONAL)
         model = self._serving.choose_model(body.get("model"))
-        if body.get("stream"):
-            raise errors.bad_parameter("the simulated engine gives whole responses only", "stream", True)
         messages = body["input"] if isinstance(body["input"], list) else [{"role": "user", "content": body["input"]}]
         if body.get("instructions"):
             messages = [{"role": "system", "content": body["instructions"]}, *messages]
         request = self._serving.start(model, chat_prompt(messages), body, body.get("max_output_tokens"))
+        if body.get("stream"):
+            return self._serving.stream(request, _events(request, _opening(request, model, body)))
         await self._serving.finish(request)
-        return json_response(_response(request, model, body))
+        return json_response({**_opening(request, model, body), **_closing(request, new_id("msg_"))})
 
 
-def _response(request: Request, model: str, body: dict[str, Any]) -> dict[str, Any]:
+async def _events(request: Request, opening: Json) -> AsyncIterator[bytes]:
+    events = _Events()
+    item = {"id": new_id("msg_"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+    start = [
+        events.make("response.created", response=opening),
+        events.make("response.in_progress", response=opening),
+        events.make("response.output_item.added", output_index=0, item=item),
+        events.make("response.content_part.added", **place, part=_text("")),
+    ]
+    async for positions, _ in request.outputs():
+        pieces = (request.answer.piece(at) for at in positions)
+        deltas = [events.make("response.output_text.delta", **place, delta=piece, logprobs=[]) for piece in pieces]
+        yield b"".join([*start, *deltas])
+        start = []
+    closing = _closing(request, str(item["id"]))
+    (done,) = closing["output"]
+    (part,) = done["content"]
+    yield b"".join(
+        [
+            events.make("response.output_text.done", **place, text=part["text"], logprobs=[]),
+            events.make("response.content_part.done", **place, part=part),
+            events.make("response.output_item.done", output_index=0, item=done),
+            events.make(f"response.{closing['status']}", response={**opening, **closing}),
+        ]
+    )
+
+
+class _Events:
+    """Server-sent events, numbered from 0."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def make(self, kind: str, **fields: Any) -> bytes:
+        event = {**fields, "sequence_number": self._number, "type": kind}
+        self._number += 1
+        return f"event: {kind}\ndata: ".encode() + orjson.dumps(event) + b"\n\n"
+
+
+def _text(text: str) -> Json:
+    return {"annotations": [], "text": text, "type": "output_text", "logprobs": None}
+
+
+def _closing(request: Request, message_id: str) -> Json:
+    """The fields of a response that its answer decides."""
     ended_itself = request.finish_reason == "stop"
-    text: dict[str, Any] = {
-        "annotations": [],
-        "text": request.answer.text(0, request.produced),
-        "type": "output_text",
-        "logprobs": None,
-    }
     message = {
-        "id": new_id("msg_"),
-        "content": [text],
+        "id": message_id,
+        "content": [_text(request.answer.text(0, request.produced))],
         "role": "assistant",
         "status": "completed",
         "type": "message",
         "phase": None,
     }
     return {
+        "incomplete_details": None if ended_itself else {"reason": "max_output_tokens"},
+        "output": [message],
+        "status": "completed" if ended_itself else "incomplete",
+        "usage": _usage(request),
+    }
+
+
+def _opening(request: Request, model: str, body: Json) -> Json:
+    """A response before its answer."""
+    return {
         "id": new_id("resp_"),
         "created_at": now(),
-        "incomplete_details": None if ended_itself else {"reason": "max_output_tokens"},
+        "incomplete_details": None,
         "instructions": body.get("instructions"),
         "metadata": body.get("metadata"),
         "model": model,
         "object": "response",
-        "output": [message],
+        "output": [],
         "parallel_tool_calls": True,
         "temperature": float(body.get("temperature", 1.0)),
         "tool_choice": "none",
@@ -75,11 +129,11 @@ def _response(request: Request, model: str, body: dict[str, Any]) -> dict[str, A
         "prompt": None,
         "reasoning": None,
         "service_tier": "auto",
-        "status": "completed" if ended_itself else "incomplete",
+        "status": "in_progress",
         "text": None,
         "top_logprobs": None,
         "truncation": "disabled",
-        "usage": _usage(request),
+        "usage": None,
         "user": body.get("user"),
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
@@ -90,7 +144,7 @@ def _response(request: Request, model: str, body: dict[str, Any]) -> dict[str, A
     }
 
 
-def _usage(request: Request) -> dict[str, Any]:
+def _usage(request: Request) -> Json:
     return {
         "input_tokens": request.prompt_tokens,
         "input_tokens_details": {

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import aiohttp
 import pytest
@@ -70,7 +72,7 @@ async def test_sleep_and_adapter_routes_exist_only_where_they_are_switched_on(en
 
 
 async def test_the_same_prompt_gets_the_same_answer_from_every_engine(engines, profiles):
-    environ = profiles(default=FAST)
+    environ = profiles(default={**FAST, "tokens_per_second": 2000})
     first = await engines.up("a", environ=environ)
     second = await engines.up("a", environ=environ)
     answers = [
@@ -161,3 +163,10 @@ async def test_sglang_answers_chat_and_its_own_metrics_and_does_not_sleep(engine
     assert (await engine.get("/v1/models"))[1]["data"][0]["max_model_len"] == 512
     assert await engine.metric("sglang:num_requests_total", model_name="a") == 1
     assert (await engine.post("/sleep?level=1"))[0] == 404
+
+
+def test_an_engine_starts_without_heavy_imports():
+    heavy = ("aiohttp", "fastapi", "pydantic", "prometheus_client", "kubernetes", "kopf", "yaml")
+    script = f"import sys, aibrix_operator.sim.engine.__main__; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout == "[]\n"
