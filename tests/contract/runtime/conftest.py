@@ -1,0 +1,52 @@
+"""One contract, two sidecars: every test of this folder runs against ours and against upstream's."""
+
+import fcntl
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+from sidecar_process import SERVED, Sidecar, until, upstream_python
+
+
+@pytest.fixture(scope="session", params=["ours", "upstream"])
+def sidecar(request, tmp_path_factory):
+    """A running sidecar that all tests share; each uses models of its own."""
+    if request.param == "upstream" and not upstream_python().exists():
+        pytest.skip(
+            f"upstream's sidecar is not installed at {upstream_python()} (requirements/upstream.lock, docs/runtime.md)"
+        )
+    instance = Sidecar(request.param, tmp_path_factory.mktemp(request.param))
+    # Upstream's ports and segments are the machine's, so only one such sidecar may run on it at a time.
+    with (Path(tempfile.gettempdir()) / f"aibrix-contract-{request.param}.lock").open("w") as lock:
+        if request.param == "upstream":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            instance.start()
+            yield instance
+        finally:
+            instance.end()
+
+
+@pytest.fixture(scope="session")
+def served_model(sidecar):
+    """A model with claim and flags that tests share, since a boot takes longer than a test."""
+    name = f"served.{sidecar.kind}"
+    sidecar.serve(name, **SERVED)
+    return name
+
+
+@pytest.fixture
+def served(sidecar, served_model):
+    """The shared model, active before and after the test."""
+    until(lambda: sidecar.is_in(served_model, "active"), "the shared model is active")
+    yield served_model
+    sidecar.post("wake", model_name=served_model, operation_id=str(uuid.uuid4()))
+
+
+@pytest.fixture
+def model(request, sidecar):
+    """A model name of this test's own; its engine is stopped afterwards."""
+    name = f"{request.node.originalname.removeprefix('test_')[:40].rstrip('_')}.{sidecar.kind}"
+    yield name
+    sidecar.post("deactivate", model_name=name)
