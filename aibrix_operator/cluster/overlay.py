@@ -33,6 +33,8 @@ class Overlay:
     """Reads ``watched`` (a watch's live cache) with our writes over it. Used within the watch's event loop only.
 
     ``observed`` must be called for every event of the watch, before anybody reacts to it: a deletion ends our write.
+    Meant for objects that the watch has shown before we write to them. One that we created, and that somebody deleted
+    before the watch came to it, would stay here if a list instead of events told of it.
     Everything here may be lost: a restarted operator reads the API server first.
     """
 

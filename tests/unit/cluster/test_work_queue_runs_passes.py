@@ -8,6 +8,8 @@ import logging
 
 import pytest
 from cluster_virtual_time import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.work_queue import WorkQueue
@@ -246,5 +248,36 @@ def test_pass_that_does_not_end_within_the_grace_is_cancelled():
         await queue.stop(grace_s=30)
         assert asyncio.get_running_loop().time() == 31
         assert passes.running == set()
+
+    run(main())
+
+
+wakes = st.lists(
+    st.tuples(
+        st.floats(0, 50, allow_nan=False).map(lambda seconds: round(seconds, 2)),
+        st.sampled_from("abc"),
+        st.sampled_from([0.0, 0.5, 7.0]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(wakes=wakes, workers=st.integers(1, 3), takes_s=st.sampled_from([0.0, 0.3, 4.0]), failures=st.integers(0, 3))
+def test_every_wake_is_followed_by_a_pass_that_begins_after_it(wakes, workers, takes_s, failures):
+    async def main() -> None:
+        passes = Passes(takes_s=takes_s)
+        passes.fails["a"] = [RuntimeError("no")] * failures
+        queue = WorkQueue("test", passes, workers=workers)
+        queue.start()
+        for at, key, delay_s in sorted(wakes):
+            await asyncio.sleep(at - asyncio.get_running_loop().time())
+            queue.wake_after(key, delay_s)
+        await asyncio.sleep(1000)
+        assert queue.is_idle
+        assert passes.most_at_once <= workers
+        for at, key, _ in wakes:
+            assert any(began >= at for began, passed in passes.began if passed == key)
+        assert len(passes.began) <= len(wakes) + failures
 
     run(main())
