@@ -213,8 +213,39 @@ def test_answer_that_was_lost_makes_no_second_event():
         await asyncio.sleep(10)
         assert writer.counts() == [("m", 1)]
         assert writer.calls == ["create", "create"]
+        assert events_of.dropped == 0
 
     run(main())
+
+
+def test_try_that_a_repeat_has_overtaken_is_not_made():
+    async def main() -> None:
+        writer = Writer()
+        writer.refuses = [errors.Unavailable("away")]
+        events_of = recorder(writer)
+        events_of.emit(CLAIM, "Normal", "Woken", "m", "Wake")
+        await asyncio.sleep(0.1)
+        events_of.emit(CLAIM, "Normal", "Woken", "m", "Wake")
+        await asyncio.sleep(10)
+        assert writer.counts() == [("m", 2)]
+        assert writer.calls == ["create", "create"]
+
+    run(main())
+
+
+def test_repeat_during_a_refused_write_goes_with_it(caplog):
+    async def main() -> None:
+        writer = Writer(takes_s=1)
+        writer.refuses = [errors.Invalid("bad")]
+        events_of = recorder(writer)
+        events_of.emit(CLAIM, "Normal", "Woken", "m", "Wake")
+        await asyncio.sleep(0.1)
+        events_of.emit(CLAIM, "Normal", "Woken", "m", "Wake")
+        await asyncio.sleep(10)
+        assert (events_of.dropped, writer.calls) == (2, ["create"])
+
+    run(main())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_server_that_stays_away_costs_the_event_and_nothing_else():
