@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aibrix_operator.sim import card
+
 MAX_NODES = 200
 MAX_CARDS_PER_NODE = 200
 
@@ -31,9 +33,9 @@ def plan_nodes(cards: Sequence[str], nodes: int | None) -> tuple[NodeShape, ...]
 
     Nodes beyond the number of kinds go, one by one, to the kind with the most cards a node, ties to the kind that was
     named first; its cards are spread evenly, the first nodes taking one more. There may be nodes without a card.
-    ValueError when a kind would be left without a node, or a limit is passed.
+    ValueError when a kind is none, would be left without a node, or a limit is passed.
     """
-    counts = Counter(kind.lower() for kind in cards)
+    counts = Counter(map(_one_spelling, cards))
     if not counts:
         raise ValueError("a sandbox needs at least one card")
     wanted = len(counts) if nodes is None else nodes
@@ -49,6 +51,12 @@ def plan_nodes(cards: Sequence[str], nodes: int | None) -> tuple[NodeShape, ...]
     if max(share for _, share in shares) > MAX_CARDS_PER_NODE:
         raise ValueError(f"a node takes at most {MAX_CARDS_PER_NODE} cards; ask for more nodes")
     return tuple(NodeShape(index, f"node-{index}", kind, share) for index, (kind, share) in enumerate(shares, start=1))
+
+
+def _one_spelling(kind: str) -> str:
+    """A preset in small letters; a size as it is, because ``Gi`` has one spelling only."""
+    card.parse_card(kind)  # raises for what is neither, before anything is started
+    return kind.lower() if kind.lower() in card.PRESETS else kind
 
 
 def describe_cards(nodes: Sequence[NodeShape]) -> str:
