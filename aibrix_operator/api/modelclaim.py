@@ -244,6 +244,12 @@ class ModelClaimStatus(Contract):
     ] = ()
     """Standard conditions: Initialized, Scheduled, Ready."""
 
+    def to_patch(self) -> dict[str, Any]:
+        """The status as a merge patch of it: an empty list or text is absent, and absence deletes what was there."""
+        patch = self.model_dump(mode="json", by_alias=True)
+        patch["instances"] = [{k: v for k, v in i.items() if v != ""} for i in patch["instances"]] or None
+        return patch
+
 
 class ModelClaimSchema(Contract):
     """A ModelClaim serves one model from a warm pool of GPU Pods. It asks for no GPU itself: the operator finds a card
@@ -287,5 +293,8 @@ MODELCLAIM = Kind(
         PrinterColumn("Engine", "string", ".spec.engine"),
         PrinterColumn("Artifact", "string", ".spec.artifactURL"),
         PrinterColumn("Age", "date", ".metadata.creationTimestamp"),
+        PrinterColumn("Pod", "string", ".status.instances[*].pod", priority=1),
+        PrinterColumn("Scheduled", "string", '.status.conditions[?(@.type=="Scheduled")].reason', priority=1),
+        PrinterColumn("Why", "string", '.status.conditions[?(@.status=="False")].message', priority=1),
     ),
 )

@@ -111,8 +111,8 @@ def _drop_claim(claim: ClaimRef, world: World) -> None:
 
 
 async def _write_status(step: WriteStatus, world: World) -> None:
-    claim, status = step.claim, step.status.model_dump(mode="json", by_alias=True)
-    answer = await world.cluster.patch_status(MODEL_CLAIMS, claim.namespace, claim.name, status, claim.resource_version)
+    claim, patch = step.claim, step.status.to_patch()
+    answer = await world.cluster.patch_status(MODEL_CLAIMS, claim.namespace, claim.name, patch, claim.resource_version)
     world.claims.wrote(answer)
     for note in step.notes:
         raise_event(claim, note, world)

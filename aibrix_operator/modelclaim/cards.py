@@ -31,6 +31,8 @@ def remember_accounts(draft: Draft) -> None:
         pod, before = account.pod, draft.card_memory(account.pod)
         changes: dict[str, object] = {}
         is_new = pod.uid not in draft.cards
+        if pod.is_ready and not before.was_ready:
+            draft.look_again(pod, 0.0)  # its runtime could not be read a moment ago, and can be now
         if is_new or (pod.is_ready and not before.was_ready):
             changes |= {"joined_pass": draft.passes, "freed_pass": draft.passes, "was_ready": pod.is_ready}
         if account.card is not None:

@@ -77,8 +77,8 @@ def _look_at(account: Account, draft: Draft, found: _Findings) -> None:
         found.notes[claim.uid] += verdict.notes
         found.notes[claim.uid] += starting.hold_to_record(account, sitting, verdict, draft)
         found.instances[pod.name][claim.uid] = verdict.instance
-        if snapshot is not None and sitting.engine is not None and is_booting(sitting.engine, snapshot):
-            draft.look_again(pod, BOOT_PACE_S)
+    if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
+        draft.look_again(pod, BOOT_PACE_S)
 
 
 def _place_waiting(draft: Draft, found: _Findings) -> None:
