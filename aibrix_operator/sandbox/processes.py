@@ -71,11 +71,9 @@ def kill_with_parent() -> Callable[[], None]:
 def identify(pid: int) -> ProcessId | None:
     """The full name of a process that runs now; None when there is none, or it is a zombie."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        fields = _stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command name may hold blanks and brackets: fields count from the last bracket. State is 3, start time 22.
-    fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else ProcessId(pid, int(fields[19]))
 
 
@@ -121,19 +119,22 @@ def end(process: ProcessId, grace_s: float) -> None:
 
 def reap(pid: int) -> None:
     """Collect the exit status of an ended process, when it is our own child; else its parent or init does."""
-    child = _children.pop(pid, None)
-    if child is not None:
-        child.wait()
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
 
 
-def resident_bytes(process: ProcessId) -> int:
-    """Memory of the process that is not shared with others' files, in bytes; 0 when it is gone."""
-    try:
-        text = Path(f"/proc/{process.pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    kilobytes = next((line.split()[1] for line in text.splitlines() if line.startswith("RssAnon:")), "0")
-    return int(kilobytes) * 1024
+def session_memory_bytes(leader: ProcessId) -> int:
+    """What the processes of ``leader``'s session hold by themselves, in bytes; 0 when there are none.
+
+    File pages are left out: the control plane's programs share theirs.
+    """
+    total = 0
+    for pid in _all_pids():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # gone meanwhile: it holds nothing
+            if int(_stat_fields(pid)[3]) == leader.pid:
+                total += _anonymous_bytes(pid)
+    return total
 
 
 def find_marked(mark: bytes) -> list[ProcessId]:
@@ -142,13 +143,27 @@ def find_marked(mark: bytes) -> list[ProcessId]:
     Other users' processes cannot be read, and are not ours.
     """
     found: list[ProcessId] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for pid in _all_pids():
         try:
-            environment = (entry / "environ").read_bytes()
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:  # gone meanwhile, or somebody else's
             continue
-        if mark in environment.split(b"\0") and (process := identify(int(entry.name))):
+        if mark in environment.split(b"\0") and (process := identify(pid)):
             found.append(process)
     return found
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """procfs's stat from field 3 (the state) on. FileNotFoundError or ProcessLookupError when the process is gone."""
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return text.rpartition(")")[2].split()  # the command name before may hold blanks and brackets
+
+
+def _anonymous_bytes(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    kilobytes = next((line.split()[1] for line in text.splitlines() if line.startswith("RssAnon:")), "0")
+    return int(kilobytes) * 1024

@@ -21,7 +21,7 @@ from aibrix_operator.sandbox.fleet import NodeShape
 from aibrix_operator.sandbox.process_table import ProcessTable
 
 # 127.0.0.0/16 is everybody's; the low ones are popular with local resolvers.
-_SUBNETS = range(16, 255)
+SUBNETS = range(16, 255)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 _SETTINGS = "sandbox.json"
 
@@ -84,9 +84,9 @@ def create(name: str, nodes: Sequence[NodeShape], runtime_command: Sequence[str]
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with hold(root, wait=True):
         taken = {other.subnet for other in list_sandboxes()}
-        free = [subnet for subnet in _SUBNETS if subnet not in taken]
+        free = [subnet for subnet in SUBNETS if subnet not in taken]
         if not free:
-            raise SandboxError(f"all {len(_SUBNETS)} address ranges are taken by sandboxes in {root}")
+            raise SandboxError(f"all {len(SUBNETS)} address ranges are taken by sandboxes in {root}")
         # At random, because another user's sandboxes are not listed here.
         sandbox = Sandbox(name, root / name, random.choice(free), tuple(nodes), tuple(runtime_command))
         try:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def status(name: str = DEFAULT_NAME) -> Status:
     if sandbox is None:
         raise SandboxError(f"there is no sandbox {name!r}; start it with: aibrix-operator sandbox up {name}")
     rows = [
-        ProcessRow(process_name, process.pid, processes.is_alive(process), processes.resident_bytes(process))
+        ProcessRow(process_name, process.pid, processes.is_alive(process), processes.session_memory_bytes(process))
         for process_name, process in sandbox.table.read().items()
     ]
     return Status(sandbox, rows, asyncio.run(_pod_rows(sandbox)))
@@ -205,8 +206,9 @@ def _tear_down(sandbox: Sandbox) -> None:
         if name in table:
             processes.end(table[name], _STOP_GRACE_S)
             sandbox.table.remove(name)
-    for folder in pod_folder.list_folders(sandbox.pods):
-        folder.end_processes(_POD_GRACE_S)
+    with ThreadPoolExecutor() as side_by_side:
+        # A list, so that what one of them raises is raised here.
+        list(side_by_side.map(lambda folder: folder.end_processes(_POD_GRACE_S), pod_folder.list_folders(sandbox.pods)))
     control_plane.stop_control_plane(sandbox.directory)
     state.remove(sandbox)
 
