@@ -113,6 +113,16 @@ def sandbox_status(name: Name = "demo") -> None:
         display.show_status(up.status(name), Console())
 
 
+@sandbox_app.command("binaries")
+def sandbox_binaries() -> None:
+    """Find the control plane's programs: KUBEBUILDER_ASSETS, PATH, user cache; else unpack or build them."""
+    from aibrix_operator.sandbox import binaries
+
+    with _errors_as_text():
+        for name, path in binaries.find_binaries(report=typer.echo).items():
+            typer.echo(f"{name}  {path}")
+
+
 @sandbox_app.command("demo")
 def sandbox_demo() -> None:
     """Two claims share a card, a third is told why not, and the first gets its room back. Takes a minute."""

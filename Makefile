@@ -1,0 +1,75 @@
+# `make` alone prints this list.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UPSTREAM := .cache/upstream
+TESTS ?= tests
+JOBS ?= 2
+
+.PHONY: help setup binaries upstream demo demo-vllm test e2e lint format manifests verify lock bench-controller clean
+
+help: ## Print this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.done ## Make the virtual environment from the locked dependencies
+
+$(VENV)/.done: requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON=…" >&2; exit 1; }
+	@echo "installing the locked dependencies into $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+binaries: setup ## Find, unpack or build the Kubernetes control plane (once, into the user cache)
+	@$(BIN)/aibrix-operator sandbox binaries >/dev/null
+
+upstream: $(UPSTREAM)/.done ## Install AIBrix's own sidecar beside ours, for the contract tests
+
+$(UPSTREAM)/.done: requirements/upstream.lock
+	@echo "installing aibrix 0.8.0 into $(UPSTREAM)"
+	@$(PYTHON) -m venv --clear $(UPSTREAM)
+	@$(UPSTREAM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/upstream.lock
+	@touch $@
+
+demo: setup ## The main job in a minute: two claims share a card, a third is told why it waits
+	@$(BIN)/aibrix-operator sandbox demo
+
+demo-vllm: setup ## The same with two real vLLM processes on the CPU (downloads 8 GB once)
+	@$(BIN)/aibrix-operator sandbox demo-vllm
+
+test: setup binaries upstream ## All tests but the end-to-end ones
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q $(TESTS)
+
+e2e: setup binaries upstream ## End-to-end tests: real processes, one file a user story
+	@$(BIN)/python -m pytest -q e2e
+
+lint: setup ## Formatter, linter, types, layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## Format and mend what can be mended
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+manifests: setup ## Write crds/ from the models
+	@$(BIN)/python -m aibrix_operator.manifests
+
+verify: setup ## Fail when crds/ differs from the models
+	@$(BIN)/python -m aibrix_operator.manifests --check
+
+lock: setup ## Lock the dependencies anew
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 pyproject.toml -o requirements/runtime.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group dev pyproject.toml -c requirements/runtime.lock -o requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/upstream.in -o requirements/upstream.lock
+
+bench-controller: setup binaries ## Our controller beside controller-runtime and kopf, 3,000 objects each
+	@$(BIN)/python -m bench.controller
+
+clean: ## Remove what make made here (the user cache stays)
+	@rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
