@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,18 +21,18 @@ from typing import Any
 from rich.console import Console
 
 from aibrix_operator.cluster.resource import Object
-from aibrix_operator.sandbox import binaries, processes, state, up
+from aibrix_operator.sandbox import binaries, picture, processes, state, up
 from aibrix_operator.sandbox.building import BuildError
 from aibrix_operator.sandbox.control_plane import ControlPlaneError
+from aibrix_operator.sandbox.kubectl import Kubectl, KubectlError
 from aibrix_operator.sandbox.pod_folder import PodFolder
 from aibrix_operator.sandbox.processes import ProcessId
 from aibrix_operator.sandbox.real_engine import engines, install, questions, tiny_model
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 
-SANDBOX_NAME = "vllm-demo"
 NEEDED_MEMORY_BYTES = 9 * 1024**3
 """Two engines take about 6.5 GiB between them; control plane, operator and sidecar the rest."""
-_ACTIVE_WITHIN_S = 420.0
+_ACTIVE_WITHIN_S = 600.0
 _GONE_WITHIN_S = 60.0
 _POLL_S = 1.0
 
@@ -43,29 +41,28 @@ class DemoError(Exception):
     """The demo did not go as it should; the text says what was expected and what was seen."""
 
 
+_FAILURES = (
+    *(DemoError, KubectlError, questions.NoAnswer, install.InstallError, tiny_model.ModelError),
+    *(SandboxError, BuildError, ControlPlaneError),
+)
+
+
 def run(console: Console) -> int:
     """The whole demo; 0 when every step went as it should. Called by the command line."""
     started = time.monotonic()
     try:
         with _ended_by_sigterm():
             check_machine()
-            home = install.ensure(lambda line: console.print(line, markup=False, highlight=False))
+            home = install.ensure(lambda line: _say(console, line))
             models = [
                 tiny_model.ensure_model(home.python, binaries.cache_root() / "models", seed)
                 for seed in range(1, len(engines.CLAIMS) + 1)
             ]
             with tempfile.TemporaryDirectory(prefix="aibrix-vllm-demo-") as scratch:
                 _in_sandbox(console, home, models, Path(scratch))
-    except (
-        DemoError,
-        SandboxError,
-        BuildError,
-        ControlPlaneError,
-        install.InstallError,
-        tiny_model.ModelError,
-    ) as error:
+    except _FAILURES as error:
         console.print("[bold red]The demo failed.[/bold red]")
-        console.print(str(error), markup=False, highlight=False)
+        _say(console, str(error))
         return 1
     console.print(f"[bold green]Done[/bold green] in {time.monotonic() - started:.0f} s.", highlight=False)
     return 0
@@ -86,9 +83,8 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def check_machine() -> None:
-    """Refuse early, before gigabytes are fetched. Raises DemoError."""
-    if shutil.which("kubectl") is None:
-        raise DemoError("kubectl is not on PATH; the demo applies its claims with it: install it and run this again")
+    """Refuse early, before gigabytes are fetched. Raises DemoError or KubectlError."""
+    Kubectl(Path(os.devnull))  # refuses where there is no kubectl
     free = _available_memory_bytes()
     if free < NEEDED_MEMORY_BYTES:
         raise DemoError(
@@ -102,36 +98,44 @@ def _available_memory_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
-def _in_sandbox(console: Console, home: install.EngineHome, models: Sequence[Path], scratch: Path) -> None:
-    def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False)
+def _say(console: Console, line: str) -> None:
+    """Print a line as it is: nothing in it is markup, and a narrow terminal may wrap it, not we."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    sandbox = up.up(SANDBOX_NAME, up.Options(cards=(engines.CARD,), with_pool=False), report=say)
+
+def _in_sandbox(console: Console, home: install.EngineHome, models: Sequence[Path], scratch: Path) -> None:
+    name = f"vllm-demo-{os.getpid()}"
+    options = up.Options(cards=(engines.CARD,), with_pool=False)
+    sandbox = up.up(name, options, report=lambda line: _say(console, line))
+    stage = Stage(console, sandbox, home, scratch)
     try:
-        Stage(console, sandbox, home, scratch).play(models)
+        stage.play(models)
+    except (DemoError, KubectlError, questions.NoAnswer) as error:
+        raise DemoError(f"{error}\n{stage.last_words()}") from error
     finally:
-        say("taking the sandbox down")
-        if state.load(SANDBOX_NAME) is not None:
-            up.down(SANDBOX_NAME)
+        _say(console, "taking the sandbox down")
+        if state.load(name) is not None:
+            up.down(name)
 
 
 class Stage:
-    """The demo's steps in a running sandbox. Each raises DemoError when the world is not as it should be."""
+    """The demo's steps in a running sandbox. Each raises when the world is not as it should be."""
 
     def __init__(self, console: Console, sandbox: Sandbox, home: install.EngineHome, scratch: Path) -> None:
         self._console = console
         self._sandbox = sandbox
         self._home = home
         self._scratch = scratch
+        self._kubectl = Kubectl(sandbox.kubeconfig)
 
     def play(self, models: Sequence[Path]) -> None:
         profiles = self._scratch / "profiles.json"
         profiles.write_text(json.dumps(engines.profiles()))
-        self._apply(engines.pool(self._home.python, profiles))
+        self._kubectl.apply(engines.pool(self._home.python, profiles))
         self._say("waiting for the warm Pod")
-        self._kubectl("rollout", "status", f"deployment/{engines.POOL}", "--timeout=90s")
+        self._kubectl.run("rollout", "status", f"deployment/{engines.POOL}", "--timeout=90s")
         for name, model in zip(engines.CLAIMS, models, strict=True):
-            self._apply(engines.claim(name, model))
+            self._kubectl.apply(engines.claim(name, model))
         booted = self._wait_active()
         pod = self._pod()
         folder = PodFolder(self._sandbox.pods / pod["metadata"]["uid"])
@@ -158,38 +162,34 @@ class Stage:
                 if words.startswith("Active"):
                     booted.setdefault(name, time.monotonic() - started)
                 elif words.startswith("Failed"):
-                    raise DemoError(f"ModelClaim {name} is {words}\n{self._last_words()}")
+                    raise DemoError(f"ModelClaim {name} is {words}")
             if time.monotonic() - started > _ACTIVE_WITHIN_S:
                 waiting = "; ".join(f"{name}: {words}" for name, words in last.items())
-                raise DemoError(f"not both Active after {_ACTIVE_WITHIN_S:.0f} s: {waiting}\n{self._last_words()}")
+                raise DemoError(f"not both Active after {_ACTIVE_WITHIN_S:.0f} s: {waiting}")
             time.sleep(_POLL_S)
         return booted
 
     def _show_engines(self, booted: dict[str, float], folder: PodFolder, address: str) -> None:
         """Print what each engine takes, and hold the limits to what the card has."""
         limits = {name: self._claim(name)["status"]["instances"][0]["kvLimitBytes"] for name in engines.CLAIMS}
-        try:
-            snapshot = questions.snapshot(address)
-        except questions.NoAnswer as error:
-            raise DemoError(f"the sidecar did not answer: {error}\n{self._last_words()}") from error
+        snapshot = questions.snapshot(address)
         trouble = engines.check_division(limits, snapshot)
         memory = engine_memory(folder)
         seen = {model["model_name"]: model for model in snapshot["models"]}
         self._console.print(engines.table(limits, seen, booted, memory))
+        shares = [picture.Share(name, engines.MAXIMUM_FOOTPRINT_BYTES, limit) for name, limit in limits.items()]
+        self._console.print(picture.draw("The simulated card", engines.CARD_BYTES, shares))
         if trouble:
             raise DemoError("the card is not divided as it should be: " + "; ".join(trouble))
 
     def _ask(self, name: str, address: str, port: int) -> None:
-        try:
-            answer = questions.ask(address, port, name, "What is a good model?")
-        except questions.NoAnswer as error:
-            raise DemoError(f"{name} at {address}:{port} did not answer: {error}\n{self._last_words()}") from error
+        answer = questions.ask(address, port, name, "What is a good model?")
         self._console.print(f"[bold]{name}[/bold] at {address}:{port} says:", highlight=False)
         self._say(f"  {answer}")
 
     def _delete(self, folder: PodFolder) -> None:
         self._say("deleting both claims")
-        self._kubectl("delete", "modelclaims", *engines.CLAIMS, f"--timeout={_GONE_WITHIN_S:.0f}s")
+        self._kubectl.run("delete", "modelclaims", *engines.CLAIMS, f"--timeout={_GONE_WITHIN_S:.0f}s")
         deadline = time.monotonic() + _GONE_WITHIN_S
         while left := engine_processes(folder):
             if time.monotonic() > deadline:
@@ -201,31 +201,16 @@ class Stage:
         self._say("no engine process and no KV segment is left")
 
     def _pod(self) -> Object:
-        pods = self._get("pods", "--selector", engines.POOL_SELECTOR)["items"]
+        pods = self._kubectl.get("pods", "--selector", engines.POOL_SELECTOR)["items"]
         if len(pods) != 1:
             raise DemoError(f"expected one warm Pod, the API server lists {len(pods)}")
         pod: Object = pods[0]
         return pod
 
     def _claim(self, name: str) -> Object:
-        return self._get("modelclaim", name)
+        return self._kubectl.get("modelclaim", name)
 
-    def _get(self, *arguments: str) -> Object:
-        found: Object = json.loads(self._kubectl("get", *arguments, "--output=json"))
-        return found
-
-    def _apply(self, body: Object) -> None:
-        self._kubectl("apply", "--filename=-", stdin=json.dumps(body))
-
-    def _kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        command = ["kubectl", f"--kubeconfig={self._sandbox.kubeconfig}", "--namespace=default", *arguments]
-        environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-        done = subprocess.run(command, env=environ, input=stdin, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise DemoError(f"kubectl {' '.join(arguments)} failed: {done.stderr.strip()}\n{self._last_words()}")
-        return done.stdout
-
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
         """The ends of the logs that say why: the sidecar's with its engines' output, and the operator's."""
         pods = self._sandbox.pods
         logs = [PodFolder(path).log for path in sorted(pods.iterdir())] if pods.is_dir() else []
@@ -234,7 +219,7 @@ class Stage:
         return "\n".join("\n  ".join([f"{name} ends:", *lines]) for name, lines in ends.items())
 
     def _say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False)
+        _say(self._console, line)
 
 
 def engine_processes(folder: PodFolder) -> list[ProcessId]:
@@ -245,10 +230,7 @@ def engine_processes(folder: PodFolder) -> list[ProcessId]:
 def engine_memory(folder: PodFolder) -> dict[str, int]:
     """Model → bytes that its engine's processes really take of this machine, files shared with others not counted."""
     registry: dict[str, Any] = json.loads(folder.registry.read_text())
-    names = {entry["pid"]: entry["model_name"] for entry in registry["engines"]}
-    taken = dict.fromkeys(names.values(), 0)
-    for process in engine_processes(folder):
-        leader = os.getpgid(process.pid)
-        if leader in names:
-            taken[names[leader]] += processes.resident_bytes(process)
-    return taken
+    return {
+        entry["model_name"]: processes.session_memory_bytes(ProcessId(entry["pid"], int(entry["pid_start_time"])))
+        for entry in registry["engines"]
+    }

@@ -78,7 +78,7 @@ def test_a_failed_step_shows_what_kubectl_said_and_takes_the_sandbox_down(screen
     assert demo.run(screen) == 1
     assert "The demo failed." in screen.text
     assert "the server is away" in screen.text
-    assert prepared == [demo.SANDBOX_NAME]
+    assert prepared == [f"vllm-demo-{os.getpid()}"]
 
 
 def test_sigterm_takes_the_sandbox_down_and_gives_the_signal_back(
@@ -93,7 +93,7 @@ def test_sigterm_takes_the_sandbox_down_and_gives_the_signal_back(
     with pytest.raises(KeyboardInterrupt):
         demo.run(screen)
 
-    assert prepared == [demo.SANDBOX_NAME]
+    assert prepared == [f"vllm-demo-{os.getpid()}"]
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -120,4 +120,4 @@ def test_a_demo_that_went_well_says_so(screen: Screen, prepared: list[str], monk
 
     assert [[path.name for path in models] for models in played] == [["model-1", "model-2"]]
     assert "Done in" in screen.text
-    assert prepared == [demo.SANDBOX_NAME]
+    assert prepared == [f"vllm-demo-{os.getpid()}"]
