@@ -92,16 +92,16 @@ def _only_status(claim: Object) -> Object:
 
 async def run(peer: Peer, load: Load) -> Result:
     """Measure ``peer`` once; SystemExit with the end of its log when it does not finish."""
-    command = peer.command()  # built before the clock runs
     with tempfile.TemporaryDirectory(prefix="aibrix-bench-") as scratch:
         folder = Path(scratch)
         programs = binaries.find_binaries((binaries.ETCD, binaries.API_SERVER), report=print)
         plane = control_plane.start_control_plane(folder, programs, with_controllers=False, dies_with_parent=True)
         try:
+            command = list(peer.command(plane.kubeconfig))  # built now, before the clock runs
             async with await Cluster.connect(plane.kubeconfig) as cluster:
                 await _prepare(cluster, peer, load)
                 async with _playing_runtimes(peer, load, folder):
-                    return await _measure(cluster, plane, peer, list(command), load, folder)
+                    return await _measure(cluster, plane, peer, command, load, folder)
         finally:
             plane.stop()
 

@@ -32,7 +32,8 @@ class Peer:
 
     name: str
     title: str
-    command: Callable[[], Sequence[str]]
+    command: Callable[[Path], Sequence[str]]
+    """From the kubeconfig's path, which is in the environment too."""
     is_done: Callable[[Object], bool]
     fleet: Fleet = NO_FLEET
 
@@ -54,21 +55,22 @@ def python_module(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def _controller_runtime() -> Sequence[str]:
+def _controller_runtime(kubeconfig: Path) -> Sequence[str]:
     return [str(build_go_peer())]
 
 
-def _kopf() -> Sequence[str]:
+def _kopf(kubeconfig: Path) -> Sequence[str]:
     # Quiet and without peering, as the others: a log line an object would be measured too.
     return [sys.executable, "-m", "kopf", "run", "-q", "--standalone", "-n", NAMESPACE, str(_HERE / "peer_kopf.py")]
 
 
-def _queue() -> Sequence[str]:
+def _queue(kubeconfig: Path) -> Sequence[str]:
     return python_module("bench.controller.peer_queue")
 
 
-def _operator() -> Sequence[str]:
-    return python_module("aibrix_operator.cli", "operator")
+def _operator(kubeconfig: Path) -> Sequence[str]:
+    script = Path(sys.executable).with_name("aibrix-operator")
+    return [str(script), "operator", "--kubeconfig", str(kubeconfig), "--log-level", "WARNING"]
 
 
 PEERS = (

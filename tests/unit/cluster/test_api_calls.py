@@ -205,3 +205,18 @@ async def test_nobody_listening_is_unavailable(tmp_path: pathlib.Path, unused_tc
     async with await Cluster.connect(kubeconfig) as cluster:
         with pytest.raises(errors.Unavailable, match="GET modelclaims default/a: Cannot connect"):
             await cluster.get(MODEL_CLAIMS, "default", "a")
+
+
+async def test_proxy_of_the_environment_is_used_unless_the_server_is_excepted(
+    api: FakeApiServer, kubeconfig: pathlib.Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+):
+    api.put("a")
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{unused_tcp_port}")
+    async with await Cluster.connect(kubeconfig) as cluster:
+        with pytest.raises(errors.Unavailable, match=str(unused_tcp_port)):
+            await cluster.get(MODEL_CLAIMS, "default", "a")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with await Cluster.connect(kubeconfig) as cluster:
+        assert (await cluster.get(MODEL_CLAIMS, "default", "a"))["metadata"]["name"] == "a"
