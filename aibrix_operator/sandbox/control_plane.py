@@ -133,7 +133,7 @@ class _Start:
             folder.mkdir(exist_ok=True, mode=0o700)
         self._authority = Authority("sandbox")
         self._token = secrets.token_urlsafe(24)
-        api, self._etcd_clients, self._etcd_peers = _free_ports(3)
+        api, self._etcd_clients, self._etcd_peers = free_ports(3)
         self._url = f"https://127.0.0.1:{api}"
         self._api_port = api
 
@@ -284,7 +284,7 @@ class _Start:
         return kind(f"{name} ended while starting; {words}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Distinct ports that could be bound on 127.0.0.1 a moment ago, in random order so that parallel starts differ."""
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):

@@ -43,7 +43,11 @@ async def apply_crds(cluster: Cluster) -> None:
             version = {"resourceVersion": present["metadata"]["resourceVersion"]}
             await cluster.replace(CRDS, None, name, {**definition, "metadata": {**definition["metadata"], **version}})
     for definition in definitions:
-        await asyncio.wait_for(_established(cluster, definition["metadata"]["name"]), _ESTABLISHED_WITHIN_S)
+        name = definition["metadata"]["name"]
+        try:
+            await asyncio.wait_for(_established(cluster, name), _ESTABLISHED_WITHIN_S)
+        except TimeoutError:
+            raise SandboxError(f"{name} was not established within {_ESTABLISHED_WITHIN_S:.0f} s") from None
 
 
 async def _established(cluster: Cluster, name: str) -> None:

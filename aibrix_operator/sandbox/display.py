@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
+from aibrix_operator.api import names
 from aibrix_operator.sandbox import fleet, pool
 from aibrix_operator.sandbox.state import Sandbox
 from aibrix_operator.sandbox.up import Status
@@ -16,9 +17,9 @@ apiVersion: model.aibrix.ai/v1alpha1
 kind: ModelClaim
 metadata: {{name: qwen}}
 spec:
-  engine: vllm
+  podSelector: {{matchLabels: {{{label}: {pool}}}}}
   artifactURL: huggingface://Qwen/Qwen3-0.6B
-  podSelector: {{matchLabels: {{"claim.model.aibrix.ai/pool": {pool}}}}}
+  perGPU: {{maximumFootprint: 8Gi, kvFloor: 4Gi}}
 EOF"""
 
 
@@ -28,7 +29,7 @@ def show_next_steps(sandbox: Sandbox, console: Console) -> None:
     # Printed without wrapping, so that it can be copied from a narrow terminal.
     console.print(f"export KUBECONFIG={sandbox.kubeconfig}", soft_wrap=True, highlight=False)
     console.print("\nClaim room for a model:\n", highlight=False)
-    console.print(_CLAIM.format(pool=pool.POOL), soft_wrap=True, highlight=False, markup=False)
+    console.print(_CLAIM.format(label=names.POOL_LABEL, pool=pool.POOL), soft_wrap=True, highlight=False, markup=False)
     console.print("\nThen look at it, and end it all:\n", highlight=False)
     for line in (
         "kubectl get modelclaims --watch",

@@ -71,10 +71,10 @@ def kill_with_parent() -> Callable[[], None]:
 def identify(pid: int) -> ProcessId | None:
     """The full name of a process that runs now; None when there is none, or it is a zombie."""
     try:
-        fields = _stat_fields(pid)
+        state, start_ticks = _state_and_start(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else ProcessId(pid, int(fields[19]))
+    return None if state in "ZX" else ProcessId(pid, start_ticks)
 
 
 def is_alive(process: ProcessId) -> bool:
@@ -99,11 +99,15 @@ def wait_gone(process: ProcessId, deadline: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        if not is_alive(process):
+        # A zombie counts as running here: of a process with threads, the first may be one while others still end. The
+        # handle becomes readable when the last has, and only then can the exit status be collected.
+        if _state_and_start(process.pid)[1] != process.start_ticks:
             return True
         ended = select.poll()
         ended.register(handle, select.POLLIN)
         return bool(ended.poll(max(0.0, deadline - time.monotonic()) * 1000))
+    except (FileNotFoundError, ProcessLookupError):
+        return True
     finally:
         os.close(handle)
 
@@ -155,6 +159,12 @@ def find_marked(mark: bytes) -> list[ProcessId]:
 
 def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _state_and_start(pid: int) -> tuple[str, int]:
+    """State letter and start time (fields 3 and 22 of procfs's stat); errors as those of ``_stat_fields``."""
+    fields = _stat_fields(pid)
+    return fields[0], int(fields[19])
 
 
 def _stat_fields(pid: int) -> list[str]:

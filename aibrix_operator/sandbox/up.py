@@ -9,17 +9,26 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object
-from aibrix_operator.sandbox import binaries, control_plane, crds, fleet, pod_folder, pod_status, pool, processes, state
+from aibrix_operator.sandbox import (
+    binaries,
+    control_plane,
+    crds,
+    fleet,
+    pod_folder,
+    pod_status,
+    pool,
+    processes,
+    readiness,
+    state,
+)
 from aibrix_operator.sandbox.binaries import Report
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 
@@ -27,8 +36,6 @@ DEFAULT_NAME = "demo"
 AGENT = "agent"
 OPERATOR = "operator"
 RUNTIME_COMMAND = (sys.executable, "-m", "aibrix_operator.cli", "runtime")
-READY_WITHIN_S = 90.0
-_POLL_S = 0.1
 _STOP_GRACE_S = 8.0  # above the supervisor's own grace for its child
 _POD_GRACE_S = 3.0
 
@@ -82,9 +89,10 @@ class Status:
     pods: Sequence[PodRow] | None
 
 
-def operator_command(kubeconfig: Path) -> list[str]:
+def operator_command(kubeconfig: Path, liveness_url: str) -> list[str]:
     """Starts the operator against a sandbox."""
-    return [sys.executable, "-m", "aibrix_operator.cli", "operator", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "aibrix_operator.cli", "operator"]
+    return [*command, "--kubeconfig", str(kubeconfig), "--liveness", liveness_url]
 
 
 def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = lambda _: None) -> Sandbox:
@@ -114,6 +122,9 @@ def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = 
                 sandbox, AGENT, [sys.executable, "-m", "aibrix_operator.sandbox.agent", str(sandbox.directory)]
             )
             asyncio.run(_furnish(sandbox, options, report))
+        except errors.ClusterError as error:
+            _tear_down(sandbox)
+            raise SandboxError(f"the API server refused what a sandbox needs: {error}") from error
         except BaseException:
             _tear_down(sandbox)
             raise
@@ -162,41 +173,23 @@ def _start_supervised(sandbox: Sandbox, name: str, command: Sequence[str]) -> No
 
 
 async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
-    """Everything that needs the API server."""
+    """Everything that needs the API server, until all of it is ready."""
     async with await Cluster.connect(sandbox.kubeconfig) as cluster:
         report("applying the custom resource definitions")
         await crds.apply_crds(cluster)
+        waits: list[readiness.Wait] = []
         if options.with_operator:
-            _start_supervised(sandbox, OPERATOR, operator_command(sandbox.kubeconfig))
-        if not options.with_pool:
-            return
-        replicas = sum(node.cards for node in sandbox.nodes)
-        await cluster.create(DEPLOYMENTS, pool.NAMESPACE, pool.deployment(replicas))
-        report(f"waiting for {replicas} warm Pod{'s' if replicas > 1 else ''}")
-        await _wait_ready(cluster, sandbox, replicas)
-
-
-async def _wait_ready(cluster: Cluster, sandbox: Sandbox, replicas: int) -> None:
-    deadline = time.monotonic() + READY_WITHIN_S
-    while True:
-        pods, _ = await cluster.list_all(PODS, pool.NAMESPACE, label_selector=f"{names.POOL_LABEL}={pool.POOL}")
-        ready = sum(1 for pod in pods if pod_status.is_ready(pod))
-        if ready == replicas:
-            return
-        if time.monotonic() > deadline:
-            raise SandboxError(
-                f"{ready} of {replicas} warm Pods were ready after {READY_WITHIN_S:.0f} s. {_excuse(sandbox)}"
-            )
-        await asyncio.sleep(_POLL_S)
-
-
-def _excuse(sandbox: Sandbox) -> str:
-    """The last words of a sidecar, or of the agent: one of them says why no Pod becomes ready."""
-    logs = [folder.log for folder in pod_folder.list_folders(sandbox.pods)] + [sandbox.logs / f"{AGENT}.log"]
-    for log in logs:
-        if log.is_file() and (lines := log.read_text(errors="replace").splitlines()):
-            return f"{log.name} ends:\n" + "\n".join(lines[-12:])
-    return "Neither the agent nor a sidecar has said anything."
+            report("starting the operator")
+            (port,) = control_plane.free_ports(1)
+            liveness_url = f"http://127.0.0.1:{port}/healthz"
+            _start_supervised(sandbox, OPERATOR, operator_command(sandbox.kubeconfig, liveness_url))
+            waits.append(readiness.operator(sandbox, OPERATOR, liveness_url))
+        if options.with_pool:
+            replicas = sum(node.cards for node in sandbox.nodes)
+            report(f"starting {replicas} warm Pod{'s' if replicas > 1 else ''}")
+            await cluster.create(DEPLOYMENTS, pool.NAMESPACE, pool.deployment(replicas))
+            waits.append(readiness.warm_pool(sandbox, cluster, replicas, AGENT))
+        await readiness.wait_ready(waits)
 
 
 def _tear_down(sandbox: Sandbox) -> None:

@@ -8,7 +8,7 @@ import signal
 import pytest
 from sandbox_probes import ask, eventually, new_name, options, processes_about, ready_pods
 
-from aibrix_operator.sandbox import processes, state, up
+from aibrix_operator.sandbox import processes, readiness, state, up
 from aibrix_operator.sandbox.state import SandboxError
 
 pytestmark = pytest.mark.integration
@@ -58,13 +58,17 @@ def test_up_again_cleans_what_a_crash_left(name):
     assert len(ready_pods(again)) == 1
 
 
-def test_a_pod_that_never_gets_ready_ends_up_with_its_last_words_and_nothing_left(monkeypatch, name):
-    monkeypatch.setattr(up, "READY_WITHIN_S", 6.0)
-    broken = up.Options(with_operator=False, runtime_command=("/no/such/runtime",))
+def test_what_never_gets_ready_is_told_with_its_last_words_and_leaves_nothing(monkeypatch, name):
+    monkeypatch.setattr(readiness, "WITHIN_S", 6.0)
+    monkeypatch.setattr(up, "operator_command", lambda *_: ["sh", "-c", "echo no licence; exit 1"])
 
-    with pytest.raises(SandboxError, match=r"0 of 1 warm Pods were ready[^\n]*\n.*No such file.*/no/such/runtime"):
-        up.up(name, broken)
+    with pytest.raises(SandboxError, match="not ready after 6 s") as failure:
+        up.up(name, up.Options(runtime_command=("/no/such/runtime",)))
 
+    assert "the operator does not answer" in str(failure.value)
+    assert "no licence" in str(failure.value)
+    assert "0 of 1 warm Pods are ready" in str(failure.value)
+    assert "No such file or directory: '/no/such/runtime'" in str(failure.value)
     assert state.load(name) is None
     assert processes_about(state.state_root() / name) == []
 
