@@ -8,7 +8,7 @@ from aibrix_operator.api.modelclaim import Reason
 from aibrix_operator.ledger import division as ledger_division
 from aibrix_operator.ledger import figures
 from aibrix_operator.ledger.card import Occupant
-from aibrix_operator.ledger.division import CannotDivide, Held
+from aibrix_operator.ledger.division import CannotDivide, Held, RoundVerdict
 from aibrix_operator.modelclaim import dividing
 from aibrix_operator.modelclaim.accounts import Account, Sitting, by_claim
 from aibrix_operator.modelclaim.dividing import Progress
@@ -130,6 +130,7 @@ def _finished(account: Account, division: Division, draft: Draft) -> None:
         failures=0,
         undividable="",
     )
+    draft.wake_at(draft.now.monotonic_s + ROUND_S)  # a grow that did not take shows in no reading that differs
     if division.cause is Cause.ROUND:
         return
     sittings = by_claim(account)
@@ -189,17 +190,23 @@ def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict
     if not is_changed and not composition:
         return
     is_due = now_s >= memory.next_round_s
-    if not is_due and (memory.failures or not is_changed):
-        if memory.failures or memory.short:
-            draft.wake_at(memory.next_round_s)
-            draft.look_again(pod, max(0.0, memory.next_round_s - now_s))
+    if not is_due and memory.failures:
+        _wait_for_round(account, memory, draft)
         return
     assert account.card is not None
     cause = Cause.COMPOSITION if is_changed and memory.divided_for is not None else Cause.ROUND
     try:
         targets = ledger_division.divide(account.card)
     except CannotDivide as error:
+        if not is_due and not is_changed:
+            _wait_for_round(account, memory, draft)
+            return
         _failed(account, dividing.plan(account, cause, {}), str(error), draft)
+        return
+    if not is_due and not is_changed:
+        verdict = _verdict(account, memory, targets)
+        if verdict.divide or verdict.short or memory.short:
+            _wait_for_round(account, memory, draft)
         return
     if cause is Cause.ROUND and not _is_worth_it(account, memory, targets, draft):
         return
@@ -207,11 +214,23 @@ def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict
     apply(account, division, dividing.begin(account, division), draft, records)
 
 
+def _wait_for_round(account: Account, memory: CardMemory, draft: Draft) -> None:
+    """Have the next round come when it is due: no reading need announce what is left to do."""
+    draft.wake_at(memory.next_round_s)
+    draft.look_again(account.pod, max(0.0, memory.next_round_s - draft.now.monotonic_s))
+
+
+def _verdict(account: Account, memory: CardMemory, targets: Mapping[str, int]) -> RoundVerdict:
+    assert account.card is not None
+    held = [_held(s) for s in account.sittings if s.is_charged]
+    return ledger_division.round_verdict(account.card, held, targets, memory.short)
+
+
 def _is_worth_it(account: Account, memory: CardMemory, targets: Mapping[str, int], draft: Draft) -> bool:
     """Whether the round divides the card; remembers what the next round must know."""
     assert account.card is not None
     held = [_held(s) for s in account.sittings if s.is_charged]
-    verdict = ledger_division.round_verdict(account.card, held, targets, memory.short)
+    verdict = _verdict(account, memory, targets)
     threshold = ledger_division.threshold_bytes(account.card.usable_bytes)
     is_first = memory.divided_for is None and any(
         abs(targets[h.claim] - h.limit_bytes) >= threshold for h in held if h.limit_bytes >= 0

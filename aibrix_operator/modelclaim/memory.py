@@ -126,8 +126,8 @@ class ClaimMemory:
     start_again_s: float = 0.0
     """Before this no start is repeated whose outcome is unknown."""
     limit_write: LimitWrite | None = None
-    limit_not_held: bool = False
-    """Its engine was found above its record and taken off the route."""
+    not_held_bytes: int | None = None
+    """The limit in force when its engine was found above its record and taken off the route; -1 when unreadable."""
     limit_failed_s: float | None = None
     """When KVLimitFailed was last raised for its engine."""
     drain_since_s: float | None = None

@@ -99,7 +99,7 @@ def _ready(claim: Claim, instances: Sequence[Instance], start_error: str) -> _Re
         return _Ready(
             ClaimPhase.FAILED,
             Reason.INVALID_ENGINE_CONFIG,
-            f"invalid engineConfig parallelism: {claim.engine_error}; create the claim again with other arguments",
+            f"invalid engineConfig parallelism: {claim.engine_error}",
         )
     if not instances:
         return _unplaced(claim, start_error)

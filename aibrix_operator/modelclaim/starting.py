@@ -71,13 +71,19 @@ def hold_to_record(account: Account, sitting: Sitting, verdict: Verdict, draft: 
     """Write the record to an engine that waits for it off the route, and tell what came of the last write."""
     pod, claim, memory = account.pod, sitting.claim, draft.claim_memory(sitting.claim)
     if verdict.is_above_record:
-        draft.remember_claim(claim, limit_not_held=True)
+        draft.remember_claim(claim, not_held_bytes=sitting.limit_in_force)
     write = memory.limit_write
     if write is not None and write.pod_uid == pod.uid and pod.reading.sequence > write.after_reading:
         if sitting.limit_in_force == write.limit_bytes:
-            draft.remember_claim(claim, limit_write=None, limit_not_held=False, limit_failed_s=None)
-            return (_limit_set(sitting, pod.name, write, memory.limit_not_held),)
+            draft.remember_claim(claim, limit_write=None, not_held_bytes=None, limit_failed_s=None)
+            return (_limit_set(sitting, pod.name, write, memory.not_held_bytes is not None),)
         notes = _limit_failed(sitting, pod.name, write, draft)
+    elif memory.not_held_bytes is not None and verdict.instance.phase is InstancePhase.ACTIVE:
+        draft.remember_claim(claim, not_held_bytes=None)
+        if memory.not_held_bytes > sitting.limit_in_force:  # the card's division wrote it
+            by_division = LimitWrite(pod.uid, sitting.limit_in_force, memory.not_held_bytes, 0.0, 0)
+            return (_limit_set(sitting, pod.name, by_division, was_above=True),)
+        notes = ()
     else:
         notes = ()
     if verdict.limit_to_write is None:

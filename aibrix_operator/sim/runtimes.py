@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.outcome import Done, NotSent, Outcome, Refused, Unknown
@@ -44,6 +44,8 @@ class SimulatedEngine:
     last_error: str | None = None
     sleeping_footprint_bytes: int | None = None
     since: float = 0.0
+    operations: set[str] = field(default_factory=set)
+    """Ids of the limit writes that were carried out; a new process of the engine does not forget them."""
 
 
 @dataclass
@@ -74,6 +76,8 @@ class SimulatedRuntime:
         now_s = asyncio.get_running_loop().time()
         self.snapshots += 1
         for model, engine in list(self.engines.items()):
+            if engine.phase is EnginePhase.RESTARTING and now_s >= engine.boots_until_s:
+                self._boot_again(engine)
             if engine.phase is EnginePhase.BOOTING and now_s >= engine.boots_until_s:
                 engine.phase, engine.since = EnginePhase.ACTIVE, engine.boots_until_s
             if engine.phase is EnginePhase.STOPPING and now_s >= engine.boots_until_s:
@@ -117,9 +121,43 @@ class SimulatedRuntime:
         engine = self.engines.get(request.model_name)
         if engine is None:
             return Refused(f"model '{request.model_name}' is not active", 404)
-        if engine.limit_bytes >= 0 and not self.ignores_limits:
+        is_new = request.operation_id not in engine.operations
+        engine.operations.add(request.operation_id)
+        if is_new and engine.limit_bytes >= 0 and not self.ignores_limits:
             engine.limit_bytes = request.limit_bytes
-        return _operation(engine, request.operation_id)
+        return Done(
+            wire.OperationResponse(
+                model_name=engine.model, operation_id=request.operation_id, applied=is_new, phase=engine.phase
+            )
+        )
+
+    def seat(self, request: wire.ActivateRequest, limit_bytes: int, **engine: Any) -> SimulatedEngine:
+        """An engine that has long been up, with the given fields."""
+        seated = SimulatedEngine(request.model_name, request, next(self._ports), limit_bytes, 0.0)
+        seated.phase = EnginePhase.ACTIVE
+        for name, value in engine.items():
+            setattr(seated, name, value)
+        self.engines[request.model_name] = seated
+        return seated
+
+    def crash(self, model: str, back_after_s: float) -> None:
+        """An engine dies and is started again after ``back_after_s``. Its stale segment stays until then."""
+        engine, now_s = self.engines[model], asyncio.get_running_loop().time()
+        engine.phase, engine.since, engine.boots_until_s = EnginePhase.RESTARTING, now_s, now_s + back_after_s
+        engine.running = engine.waiting = 0
+        engine.restart_count += 1
+
+    def _boot_again(self, engine: SimulatedEngine) -> None:
+        """The new process makes a new segment, under the default limit."""
+        engine.phase, engine.since = EnginePhase.BOOTING, engine.boots_until_s
+        engine.boots_until_s += self.boot_s
+        engine.mapped_bytes, engine.limit_bytes = 0, max(self.usable_bytes, default=-1)
+
+    def fail(self, model: str, error: str = "the engine ended for the sixth time") -> None:
+        """An engine dies for good."""
+        engine = self.engines[model]
+        engine.phase, engine.since = EnginePhase.FAILED, asyncio.get_running_loop().time()
+        engine.last_error, engine.mapped_bytes, engine.running, engine.waiting = error, 0, 0, 0
 
     def sleep(self, model: str, asleep_bytes: int | None = None) -> None:
         """Put an engine to sleep as a call past the operator would."""
@@ -139,37 +177,46 @@ class SimulatedRuntimes:
 
     def __init__(self) -> None:
         self.by_ip: dict[str, SimulatedRuntime] = {}
+        self.called: Callable[[str, wire.Request], None] = lambda ip, request: None
+        """Told of every call that changes something, as it arrives at an address."""
+        self.answered: Callable[[str, wire.Snapshot | None], None] = lambda ip, snapshot: None
+        """Told of every snapshot that the controller is given, None when it is given none."""
 
     def _runtime(self, base: str) -> SimulatedRuntime | None:
-        return self.by_ip.get(base.removeprefix("http://").rpartition(":")[0])
+        return self.by_ip.get(_ip(base))
 
     async def snapshot(self, base: str) -> Outcome[wire.Snapshot]:
         runtime = self._runtime(base)
         if runtime is None:
+            self.answered(_ip(base), None)
             return NotSent(f"cannot connect to {base}")
         if runtime.before_snapshot is not None and (result := await runtime.before_snapshot()) is not None:
+            self.answered(_ip(base), None)
             return result
-        return Done(runtime.snapshot())
+        snapshot = runtime.snapshot()
+        self.answered(_ip(base), snapshot)
+        return Done(snapshot)
 
     async def activate(self, base: str, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]:
         call: Call = ("activate", request.model_name, 0, "")
-        return await self._call(base, call, lambda runtime: runtime.activate(request))
+        return await self._call(base, call, request, lambda runtime: runtime.activate(request))
 
     async def deactivate(self, base: str, request: wire.DeactivateRequest) -> Outcome[wire.DeactivateResponse]:
         call: Call = ("deactivate", request.model_name, 0, "")
-        return await self._call(base, call, lambda runtime: runtime.deactivate(request.model_name))
+        return await self._call(base, call, request, lambda runtime: runtime.deactivate(request.model_name))
 
     async def set_kv_limit(self, base: str, request: wire.KVLimitRequest) -> Outcome[wire.OperationResponse]:
         call: Call = ("kv-limit", request.model_name, request.limit_bytes, request.operation_id)
-        return await self._call(base, call, lambda runtime: runtime.set_kv_limit(request))
+        return await self._call(base, call, request, lambda runtime: runtime.set_kv_limit(request))
 
     async def _call(
-        self, base: str, call: Call, carry_out: Callable[[SimulatedRuntime], Outcome[AnswerT]]
+        self, base: str, call: Call, request: wire.Request, carry_out: Callable[[SimulatedRuntime], Outcome[AnswerT]]
     ) -> Outcome[AnswerT]:
         runtime = self._runtime(base)
         if runtime is None:
             return NotSent(f"cannot connect to {base}")
         runtime.calls.append(call)
+        self.called(_ip(base), request)
         if runtime.before_call is not None and (result := await runtime.before_call(call)) is not None:
             return result
         answer = carry_out(runtime)
@@ -178,11 +225,8 @@ class SimulatedRuntimes:
         return answer
 
 
-def _operation(engine: SimulatedEngine, operation_id: str) -> Done[wire.OperationResponse]:
-    answer = wire.OperationResponse(
-        model_name=engine.model, operation_id=operation_id, applied=True, phase=engine.phase
-    )
-    return Done(answer)
+def _ip(base: str) -> str:
+    return base.removeprefix("http://").rpartition(":")[0]
 
 
 def _state(engine: SimulatedEngine) -> wire.ModelState:
@@ -196,7 +240,7 @@ def _state(engine: SimulatedEngine) -> wire.ModelState:
         ipc_name=engine.request.ipc_name or "",
         phase=engine.phase,
         ready=is_active,
-        alive=engine.phase is not EnginePhase.FAILED,
+        alive=engine.phase not in (EnginePhase.FAILED, EnginePhase.RESTARTING),
         restart_count=engine.restart_count,
         last_error=engine.last_error,
         last_transition=EPOCH + timedelta(seconds=engine.since),

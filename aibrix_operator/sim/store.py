@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +22,9 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 Fault = Callable[[str, Resource, str, Mapping[str, Any]], Exception | None]
 """(verb, resource, name, body) → the error that the call ends in without being done, or None."""
+
+Changed = Callable[[str, Resource, Object | None, Object | None], None]
+"""(verb of the controller's call, or empty; resource; old; new)."""
 
 
 def wall() -> datetime:
@@ -40,6 +43,12 @@ class Store:
         self.writes: list[tuple[str, str, str, Object]] = []
         """(verb, plural, name, body) of every accepted write, Events apart, oldest first."""
         self.fault: Fault = lambda verb, resource, name, body: None
+        self.lost: Fault = lambda verb, resource, name, body: None
+        """Like ``fault``, after the call was carried out: its answer is lost."""
+        self.changed: Changed = lambda verb, resource, old, new: None
+        """Told of every change as it happens."""
+        self.delay: Callable[[], Awaitable[None]] | None = None
+        """Awaited by every call of a controller before it is carried out."""
         self._watchers: dict[str, list[OnEvent]] = {}
         self._versions = itertools.count(1)
 
@@ -90,14 +99,14 @@ class Store:
     async def patch_status(
         self, resource: Resource, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
     ) -> Object:
-        return self._patch("status", resource, (namespace, name), {"status": dict(status)}, resource_version)
+        return await self._patch("status", resource, (namespace, name), {"status": dict(status)}, resource_version)
 
     async def add_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object:
-        return self._finalizers(resource, obj, [*obj["metadata"].get("finalizers", []), finalizer])
+        return await self._finalizers(resource, obj, [*obj["metadata"].get("finalizers", []), finalizer])
 
     async def remove_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object:
         kept = [f for f in obj["metadata"].get("finalizers", []) if f != finalizer]
-        return self._finalizers(resource, obj, kept)
+        return await self._finalizers(resource, obj, kept)
 
     async def patch_annotations(
         self,
@@ -108,45 +117,52 @@ class Store:
         *,
         uid: str | None = None,
     ) -> Object:
-        known = self.objects.get((resource.plural, namespace, name))
-        if known is not None and uid not in (None, known["metadata"]["uid"]):
-            raise errors.Conflict(f"PATCH {resource.plural} {namespace}/{name}: another object by now", status=409)
         patch = {"metadata": {"annotations": dict(annotations)}}
-        return self._patch("annotate", resource, (namespace, name), patch, "")
+        return await self._patch("annotate", resource, (namespace, name), patch, "", uid)
 
-    def _finalizers(self, resource: Resource, obj: Mapping[str, Any], finalizers: list[str]) -> Object:
+    async def _finalizers(self, resource: Resource, obj: Mapping[str, Any], finalizers: list[str]) -> Object:
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         patch = {"metadata": {"finalizers": finalizers}}
-        return self._patch("finalize", resource, key, patch, metadata["resourceVersion"])
+        return await self._patch("finalize", resource, key, patch, metadata["resourceVersion"])
 
-    def _patch(self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str) -> Object:
+    async def _patch(
+        self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str, uid: str | None = None
+    ) -> Object:
         full, name = (resource.plural, *key), "/".join(key)
+        if self.delay is not None:
+            await self.delay()
         error = self.fault(verb, resource, key[1], patch)
         if error is not None:
             raise error
         old = self.objects.get(full)
         if old is None:
             raise errors.NotFound(f"PATCH {resource.plural} {name}: HTTP 404: not found", status=404)
-        if resource_version and old["metadata"]["resourceVersion"] != resource_version:
+        is_another = uid not in (None, old["metadata"]["uid"])
+        if is_another or (resource_version and old["metadata"]["resourceVersion"] != resource_version):
             raise errors.Conflict(f"PATCH {resource.plural} {name}: HTTP 409: it has been modified", status=409)
         self.writes.append((verb, resource.plural, key[1], copy.deepcopy(patch)))
         new = merged(old, patch)
-        if new == old:
-            return copy.deepcopy(old)
-        stored = self._commit(resource, full, old, new)
+        stored = copy.deepcopy(old) if new == old else self._commit(resource, full, old, new, verb)
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
             self._remove(resource, full, stored)
+        lost = self.lost(verb, resource, key[1], patch)
+        if lost is not None:
+            raise lost
         return stored
 
-    def _commit(self, resource: Resource, key: tuple[str, str, str], old: Object | None, new: Object) -> Object:
+    def _commit(
+        self, resource: Resource, key: tuple[str, str, str], old: Object | None, new: Object, verb: str = ""
+    ) -> Object:
         new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(next(self._versions))}}
         self.objects[key] = new
+        self.changed(verb, resource, old, new)
         self._tell(resource, Change.ADDED if old is None else Change.MODIFIED, old, new)
         return copy.deepcopy(new)
 
     def _remove(self, resource: Resource, key: tuple[str, str, str], old: Object) -> None:
         del self.objects[key]
+        self.changed("", resource, old, None)
         self._tell(resource, Change.DELETED, old, None)
 
     def _tell(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:

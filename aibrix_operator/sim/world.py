@@ -12,18 +12,25 @@ from types import TracebackType
 from typing import Any
 
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import ModelClaimStatus
+from aibrix_operator.api.modelclaim import ClaimPhase, Instance, InstancePhase, ModelClaimStatus
+from aibrix_operator.api.route import Route, RouteState
 from aibrix_operator.cluster.events import EventRecorder
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object
 from aibrix_operator.cluster.watch import Change
 from aibrix_operator.modelclaim import reconcile
 from aibrix_operator.modelclaim.parse import slim_pod
 from aibrix_operator.modelclaim.world import World
-from aibrix_operator.sim.runtimes import SimulatedRuntime, SimulatedRuntimes
+from aibrix_operator.runtime_api import wire
+from aibrix_operator.sim.laws import Laws
+from aibrix_operator.sim.runtimes import SimulatedEngine, SimulatedRuntime, SimulatedRuntimes
 from aibrix_operator.sim.store import Store, wall
 
 NAMESPACE = "default"
 POOL = "pool-a"
+
+
+class LawBroken(AssertionError):
+    """What the controller did and must never do, one sentence a line."""
 
 
 class SimulatedCluster:
@@ -33,6 +40,9 @@ class SimulatedCluster:
         self.store = Store()
         self.runtimes = SimulatedRuntimes()
         self.world: World
+        self.laws = Laws(self.store, lambda: self.world.writing)
+        self.store.changed = self.laws.changed
+        self.runtimes.called, self.runtimes.answered = self.laws.called, self.laws.answered
         self._pods = 0
 
     async def __aenter__(self) -> SimulatedCluster:
@@ -85,8 +95,17 @@ class SimulatedCluster:
             reader.stop()
 
     async def run(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Let virtual time pass. Raises LawBroken when a law was broken or a pass failed meanwhile."""
         await asyncio.sleep(seconds)
+        self.check()
+
+    def check(self) -> None:
+        """Raise LawBroken for what was done wrong so far."""
+        broken = list(self.laws.broken)
+        if self.world.passes.failed_passes:
+            broken.append(f"{self.world.passes.failed_passes} pass(es) raised an exception, see the log")
+        if broken:
+            raise LawBroken("\n".join(broken))
 
     # --- what users and nodes do
 
@@ -117,6 +136,9 @@ class SimulatedCluster:
 
     def apply(self, name: str, footprint: str | None, floor: str | None, **spec: Any) -> None:
         """A user applies a claim."""
+        self.store.put(MODEL_CLAIMS, self._claim_body(name, footprint, floor, **spec))
+
+    def _claim_body(self, name: str, footprint: str | None, floor: str | None, **spec: Any) -> Object:
         body: Object = {
             "metadata": {"name": name, "namespace": NAMESPACE, "generation": 1},
             "spec": {
@@ -128,7 +150,45 @@ class SimulatedCluster:
         }
         if footprint is not None:
             body["spec"]["perGPU"] = {"maximumFootprint": footprint, "kvFloor": floor}
+        return body
+
+    def seat(
+        self,
+        name: str,
+        pod: str,
+        footprint_bytes: int,
+        floor_bytes: int,
+        *,
+        limit_bytes: int,
+        record_bytes: int | None = None,
+        **engine: Any,
+    ) -> SimulatedEngine:
+        """A claim that has long been served on the Pod, its engine held to ``limit_bytes``. ``engine``: its fields.
+
+        The record is the limit unless said. For worlds in which a controller starts, or looks for the first time.
+        """
+        record = limit_bytes if record_bytes is None else record_bytes
+        body = self._claim_body(name, str(footprint_bytes), str(floor_bytes))
+        runtime = self.runtimes.by_ip[self.store.objects[PODS.plural, NAMESPACE, pod]["status"]["podIP"]]
+        body["metadata"] |= {"finalizers": [names.CLAIM_FINALIZER], "uid": f"uid-of-{name}"}
+        seated = runtime.seat(
+            wire.ActivateRequest(
+                model_name=body["spec"]["modelName"],
+                artifact_url=body["spec"]["artifactURL"],
+                ipc_name=f"kvc_{name}",
+                claim_ref=wire.ClaimRef(namespace=NAMESPACE, name=name, uid=f"uid-of-{name}"),
+            ),
+            limit_bytes,
+            **engine,
+        )
+        instance = Instance(pod=pod, port=seated.port, phase=InstancePhase.ACTIVE, kv_limit_bytes=record)
+        status = ModelClaimStatus(phase=ClaimPhase.ACTIVE, ready_replicas=1, desired_replicas=1, instances=(instance,))
+        body["status"] = status.model_dump(mode="json", by_alias=True)
         self.store.put(MODEL_CLAIMS, body)
+        route = Route(model=body["spec"]["modelName"], port=seated.port, state=RouteState.ACTIVE).to_annotation()
+        patch = {"metadata": {"annotations": {names.route_annotation(name): route}}}
+        self.store.change(PODS, (NAMESPACE, pod), patch)
+        return seated
 
     def patch_claim(self, name: str, patch: Mapping[str, Any]) -> None:
         """A user patches a claim."""
@@ -137,6 +197,15 @@ class SimulatedCluster:
     def delete_claim(self, name: str) -> None:
         """A user deletes a claim."""
         self.store.delete(MODEL_CLAIMS, (NAMESPACE, name))
+
+    def set_pod_ready(self, name: str, is_ready: bool) -> None:
+        """A Pod's readiness flips."""
+        conditions = [{"type": "Ready", "status": str(is_ready)}]
+        self.store.change(PODS, (NAMESPACE, name), {"status": {"conditions": conditions}})
+
+    def label_pod(self, name: str, labels: Mapping[str, str | None]) -> None:
+        """Labels of a Pod change; None takes one away."""
+        self.store.change(PODS, (NAMESPACE, name), {"metadata": {"labels": dict(labels)}})
 
     def delete_pod(self, name: str) -> None:
         """A Pod goes, and its runtime with it."""

@@ -1,0 +1,1 @@
+"""Puts ``tests/`` on the path, so that every test finds ``builders`` and ``simulated``."""
