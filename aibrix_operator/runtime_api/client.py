@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import aiohttp
-import orjson
-from pydantic import ValidationError
 from yarl import URL
 
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.runtime_api.outcome import Done, NotSent, Outcome, Refused, Unknown
+from aibrix_operator.runtime_api.outcome import NotSent, Outcome, Unknown
 from aibrix_operator.runtime_api.patience import Patience
+from aibrix_operator.runtime_api.reading import ANSWER_LIMIT_BYTES, cut, read_answer
 
 RUNTIME_PORT = 8080
 SNAPSHOT_DEADLINE_S = 10.0
 CALL_DEADLINE_S = 60.0
 LONGEST_CONNECT_S = 30.0
-ANSWER_LIMIT_BYTES = 1 << 20
-MESSAGE_LIMIT = 300
-"""Error texts end up in conditions and Events, so what a sidecar says is cut to this many characters."""
 
 MODELS_PATH = "/v1/runtime/models"
 SNAPSHOT_PATH = "/v1/runtime/snapshot"
@@ -38,10 +33,6 @@ Headers = Mapping[str, str]
 def base_url(ip: str, port: int = RUNTIME_PORT) -> str:
     """The base URL of the sidecar in the Pod with this address; IPv6 addresses get their brackets."""
     return f"http://[{ip}]:{port}" if ":" in ip else f"http://{ip}:{port}"
-
-
-class UnreadableAnswerError(Exception):
-    """The answer came, and is not what the contract says. Handled inside this module."""
 
 
 class RuntimeClient:
@@ -106,8 +97,8 @@ class RuntimeClient:
         """Send one call and sort what came of it. ``request`` None is a GET."""
         url = _parse(base, path)
         if url is None:
-            return NotSent(f"the runtime's address {_cut(repr(base))} cannot be read, so {path} was not called")
-        address = url.authority
+            return NotSent(f"the runtime's address {cut(repr(base))} cannot be read, so {path} was not called")
+        address = _address(url)
         sent_at_s = self._clock()
         if not insist and self._patience.is_left_alone(address, sent_at_s):
             message = f"runtime at {address} did not answer in time recently; not calling it again yet"
@@ -120,13 +111,12 @@ class RuntimeClient:
                 return NotSent(f"runtime at {address} took no connection in time, so {path} was not called")
             return Unknown(f"runtime at {address} did not answer {path} within {deadline_s:g} s")
         except aiohttp.ClientConnectorError as error:
-            outcome = NotSent(f"runtime at {address} could not be reached, so {path} was not called: {_cut(error)}")
+            outcome = NotSent(f"runtime at {address} could not be reached, so {path} was not called: {cut(error)}")
         except aiohttp.InvalidURL:
-            outcome = NotSent(f"the runtime's address {_cut(repr(base))} cannot be read, so {path} was not called")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            # ValueError: aiohttp's parser raises its own kinds of it for header lines that are no HTTP.
+            outcome = NotSent(f"the runtime's address {cut(repr(base))} cannot be read, so {path} was not called")
+        except (aiohttp.ClientError, OSError) as error:
             text = f"{type(error).__name__}: {error}"
-            outcome = Unknown(f"runtime at {address} broke off its answer to {path}: {_cut(text)}")
+            outcome = Unknown(f"runtime at {address} broke off its answer to {path}: {cut(text)}")
         self._patience.heard_from(address)
         return outcome
 
@@ -145,7 +135,7 @@ class RuntimeClient:
             method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
         ) as response:
             content = await _first_mib(response.content)
-            return _sort(url, response.status, content, answer)
+            return read_answer(f"runtime at {_address(url)}", url.path, response.status, content, answer)
 
 
 async def _first_mib(stream: aiohttp.StreamReader) -> bytes:
@@ -161,67 +151,9 @@ async def _first_mib(stream: aiohttp.StreamReader) -> bytes:
     return b"".join(chunks)
 
 
-def _sort(url: URL, status: int, content: bytes, answer: type[AnswerT]) -> Outcome[AnswerT]:
-    """Refusal: a 4xx, or a body that says ``"status":"error"`` whatever its status. Done: a readable 2xx."""
-    where = f"runtime at {url.authority}"
-    try:
-        body = _parse_json(content)
-    except UnreadableAnswerError as error:
-        if _is_refusal(status):
-            return Refused(f"{where} refused {url.path} with status {status}", status)
-        if not _is_success(status):
-            return Unknown(f"{where} answered {url.path} with status {status} and no body of its own")
-        return Unknown(f"{where} gave an unreadable answer to {url.path}: {error}")
-    says_error = isinstance(body, dict) and body.get("status") == "error"
-    if _is_refusal(status) or says_error:
-        return Refused(f"{where} refused {url.path} with status {status}: {_reason(body)}", status)
-    if not _is_success(status):
-        return Unknown(f"{where} answered {url.path} with status {status} and no error of its own")
-    try:
-        return Done(answer.model_validate(body))
-    except ValidationError as error:
-        return Unknown(f"{where} gave an unreadable answer to {url.path}: {_first_fault(error)}")
-
-
-def _parse_json(content: bytes) -> Any:
-    if len(content) > ANSWER_LIMIT_BYTES:
-        raise UnreadableAnswerError(f"it is longer than {ANSWER_LIMIT_BYTES} bytes")
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise UnreadableAnswerError(f"{len(content)} bytes that are no JSON ({_cut(error)})") from error
-
-
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in fault["loc"])
-    return _cut(f"{place}: {fault['msg']}" if place else fault["msg"])
-
-
-def _reason(body: Any) -> str:
-    """What the sidecar says in ``message`` or ``detail``, in one line."""
-    if isinstance(body, dict):
-        for key in ("message", "detail"):
-            said = body.get(key)
-            if isinstance(said, str) and said:
-                return _cut(said)
-            if isinstance(said, list) and said:
-                return _cut(orjson.dumps(said[0]).decode())
-    return "no reason given"
-
-
-def _is_refusal(status: int) -> bool:
-    return HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-def _is_success(status: int) -> bool:
-    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
-
-
-def _cut(text: object) -> str:
-    """At most ``MESSAGE_LIMIT`` characters, without line breaks."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= MESSAGE_LIMIT else line[: MESSAGE_LIMIT - 1] + "…"
+def _address(url: URL) -> str:
+    """``host:port``, by which windows are kept and messages name a sidecar."""
+    return f"[{url.host}]:{url.port}" if ":" in (url.host or "") else f"{url.host}:{url.port}"
 
 
 def _parse(base: str, path: str) -> URL | None:
