@@ -97,12 +97,11 @@ def engine_home() -> EngineHome:
 
 
 def expected_marker(home: EngineHome) -> dict[str, str]:
-    """What a finished environment says of itself. A changed pin or another Python makes the next run renew it."""
-    return {
-        "vllm": home.version,
-        "constraints": hashlib.sha256(CONSTRAINTS.read_bytes()).hexdigest(),
-        "python": ".".join(str(part) for part in sys.version_info[:3]),
-    }
+    """What a finished environment says of itself. Other pins make the next run renew it.
+
+    Its Python does not matter: the environment is complete in itself, and two checkouts may share it.
+    """
+    return {"vllm": home.version, "constraints": hashlib.sha256(CONSTRAINTS.read_bytes()).hexdigest()}
 
 
 def is_installed(home: EngineHome) -> bool:

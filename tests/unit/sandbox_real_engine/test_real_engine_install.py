@@ -32,7 +32,7 @@ Requires-Dist: pandas; extra == "bench"
 
 # Answers as the environment's Python does: pip's version, a wheel for `pip download`, silence for the rest.
 SCRIPT = """\
-#!{python}
+#!{python} -IS
 import os, pathlib, shutil, sys
 here = pathlib.Path(__file__).resolve().parents[1]
 words = sys.argv[1:]
@@ -227,12 +227,29 @@ def test_the_hook_line_runs_the_named_file_only_for_an_engine_under_kvcached(
     assert hooked_python({"AIBRIX_KVCACHED_STANDIN": "/no/such/file", "ENABLE_KVCACHED": "true"}) == "started\n"
 
 
-def test_without_a_virtual_environment_one_is_made_that_has_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one test with a real environment; the network is away, so the first step after it fails."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(None, id="nothing is there"),
+        pytest.param("import sys; sys.exit(1)", id="it does not start"),
+        pytest.param("print('pip 9 from somewhere (python 2.7)')", id="it is of another Python"),
+    ],
+)
+def test_an_environment_is_made_where_there_is_none_to_go_on_with(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, left: str | None
+) -> None:
+    home = install.engine_home()
+    if left is not None:
+        home.python.parent.mkdir(parents=True)
+        home.python.write_text(f"#!{sys.executable}\n{left}\n")
+        home.python.chmod(0o755)
+    maker = cache / "maker"
+    maker.write_text(f"#!{sys.executable}\nimport sys; print('asked for', sys.argv[1:]); sys.exit(3)\n")
+    maker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(maker))
 
-    with pytest.raises(install.InstallError, match=r"(?s)stopped at the package installer .*PIP_INDEX_URL"):
+    with pytest.raises(install.InstallError, match=r"stopped at a virtual environment .*exit code 3") as failed:
         install.ensure(quiet)
 
-    assert install.engine_home().python.exists()
+    assert f"asked for ['-m', 'venv', '--clear', '{home.root}']" in str(failed.value)
+    assert "install python3-venv" in str(failed.value)
