@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from kubernetes.aio import client as kubernetes_client
-from kubernetes.aio import config as kubernetes_config
 
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import PODS, Object
 from aibrix_operator.cluster.watch import Change, Watch
-from aibrix_operator.sandbox import nodes, pod_folder, pod_status, state
+from aibrix_operator.sandbox import connection, nodes, pod_folder, pod_status, state
 from aibrix_operator.sandbox.fleet import NodeShape
 from aibrix_operator.sandbox.node_slots import NodeSlots, Place
 from aibrix_operator.sandbox.pod_folder import PodFacts, PodFolder
@@ -149,11 +147,7 @@ class Agent:
 async def serve(sandbox: Sandbox) -> None:
     """Run the agent until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
-    configuration = kubernetes_client.Configuration()
-    await kubernetes_config.load_kube_config(  # type: ignore[no-untyped-call]  # the loader carries no annotations
-        config_file=str(sandbox.kubeconfig), client_configuration=configuration, persist_config=False
-    )
-    async with kubernetes_client.ApiClient(configuration) as api, aiohttp.ClientSession() as session:
+    async with await connection.api_client(sandbox.kubeconfig) as api, aiohttp.ClientSession() as session:
         agent = Agent(sandbox, Connections(Cluster(api), api, session))
         running = asyncio.create_task(agent.run())
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -259,13 +259,16 @@ class _Start:
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + _READY_WITHIN_S
         trust = ssl.create_default_context(cadata=self._authority.certificate.decode())
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+        )
         question = urllib.request.Request(f"{self._url}/readyz", headers={"Authorization": f"Bearer {self._token}"})
         while True:
             for name, process in self._table.read().items():
                 if name in STOP_ORDER and not processes.is_alive(process):
                     raise self._failure(name)
             try:
-                with urllib.request.urlopen(question, context=trust, timeout=2):
+                with opener.open(question, timeout=2):
                     return
             except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
                 if time.monotonic() > deadline:

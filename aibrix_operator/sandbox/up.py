@@ -7,7 +7,6 @@ operator. Every process of it is a daemon of its own session that the sandbox's 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aibrix_operator.cluster import errors
-from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object
 from aibrix_operator.sandbox import (
     binaries,
+    connection,
     control_plane,
     crds,
     fleet,
@@ -166,7 +165,7 @@ def _start_supervised(sandbox: Sandbox, name: str, command: Sequence[str]) -> No
     pid = processes.start(
         [sys.executable, "-m", "aibrix_operator.sandbox.supervisor", *command],
         log=sandbox.logs / f"{name}.log",
-        environment={**os.environ, "PYTHONUNBUFFERED": "1"},
+        environment=connection.environment(),
         dies_with_parent=False,
     )
     sandbox.table.add(name, pid)
@@ -174,7 +173,7 @@ def _start_supervised(sandbox: Sandbox, name: str, command: Sequence[str]) -> No
 
 async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
     """Everything that needs the API server, until all of it is ready."""
-    async with await Cluster.connect(sandbox.kubeconfig) as cluster:
+    async with await connection.connect(sandbox.kubeconfig) as cluster:
         report("applying the custom resource definitions")
         await crds.apply_crds(cluster)
         waits: list[readiness.Wait] = []
@@ -209,7 +208,7 @@ def _tear_down(sandbox: Sandbox) -> None:
 async def _pod_rows(sandbox: Sandbox) -> list[PodRow] | None:
     if not sandbox.kubeconfig.exists():  # `up` has only begun
         return None
-    async with await Cluster.connect(sandbox.kubeconfig) as cluster:
+    async with await connection.connect(sandbox.kubeconfig) as cluster:
         try:
             pods, _ = await cluster.list_all(PODS)
         except errors.Unavailable:

@@ -1,7 +1,8 @@
-"""What every integration test shares: one real API server a test session (and xdist worker), fresh namespaces in it."""
+"""What integration tests share, one each a test session (and xdist worker): an API server, and a whole sandbox."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client, config
 
-from aibrix_operator.sandbox import binaries, control_plane
+from aibrix_operator.sandbox import binaries, control_plane, up
 from aibrix_operator.sandbox.control_plane import ControlPlane
+from aibrix_operator.sandbox.state import Sandbox
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,11 @@ async def namespace(api_server: ApiServer) -> AsyncIterator[str]:
         made = await core.create_namespace({"metadata": {"generateName": "test-"}})
         yield made.metadata.name
         await core.delete_namespace(made.metadata.name)
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    """A whole sandbox: controllers, one simulated H20, the real sidecar in its warm Pod, and the operator."""
+    made = up.up(f"whole-{os.getpid()}")
+    yield made
+    up.down(made.name)

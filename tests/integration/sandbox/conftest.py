@@ -12,7 +12,7 @@ from aibrix_operator.sandbox.state import Sandbox
 
 
 @pytest.fixture(scope="session")
-def sandbox() -> Iterator[Sandbox]:
+def tiny_sandbox() -> Iterator[Sandbox]:
     """A sandbox with two cards that the tests share: each waits for two ready Pods before it starts."""
     made = up.up(sandbox_probes.new_name(), sandbox_probes.options(cards=2))
     yield made
@@ -20,5 +20,5 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def pods(sandbox: Sandbox) -> list[up.PodRow]:
-    return sandbox_probes.eventually(lambda: found if len(found := sandbox_probes.ready_pods(sandbox)) == 2 else None)
+def pods(tiny_sandbox: Sandbox) -> list[up.PodRow]:
+    return sandbox_probes.both_ready(tiny_sandbox)

@@ -60,6 +60,11 @@ def ready_pods(sandbox: Sandbox) -> list[up.PodRow]:
     return [pod for pod in up.status(sandbox.name).pods or () if pod.is_ready]
 
 
+def both_ready(sandbox: Sandbox) -> list[up.PodRow]:
+    """The two Pods of a sandbox with two cards, once both are ready."""
+    return eventually(lambda: found if len(found := ready_pods(sandbox)) == 2 else None)
+
+
 def processes_about(directory: Path) -> list[ProcessId]:
     """Every process that has the sandbox's folder in its command line or its environment."""
     mark, found = os.fsencode(directory), []

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from sandbox_probes import ask, eventually, new_name, options, processes_about, ready_pods
+from sandbox_probes import ask, both_ready, eventually, new_name, options, processes_about, ready_pods
 
 from aibrix_operator.sandbox import processes, readiness, state, up
 from aibrix_operator.sandbox.state import SandboxError
@@ -14,12 +14,13 @@ from aibrix_operator.sandbox.state import SandboxError
 pytestmark = pytest.mark.integration
 
 
-def test_two_sandboxes_side_by_side_and_one_down_leaves_the_other(sandbox):
+def test_two_sandboxes_side_by_side_and_one_down_leaves_the_other(tiny_sandbox, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there: whoever asks it fails
     second = up.up(new_name(), options(nodes=1))
     everything = [*second.table.read().values(), *processes_about(second.directory)]
     (pod,) = ready_pods(second)
     ask(pod.address, "/start")
-    assert second.subnet != sandbox.subnet
+    assert second.subnet != tiny_sandbox.subnet
 
     up.down(second.name)
 
@@ -27,7 +28,7 @@ def test_two_sandboxes_side_by_side_and_one_down_leaves_the_other(sandbox):
     assert processes_about(second.directory) == []
     assert not second.directory.exists()
     assert state.load(second.name) is None
-    assert len(eventually(lambda: found if len(found := ready_pods(sandbox)) == 2 else None)) == 2
+    assert both_ready(tiny_sandbox)
 
 
 @pytest.fixture
@@ -73,11 +74,11 @@ def test_what_never_gets_ready_is_told_with_its_last_words_and_leaves_nothing(mo
     assert processes_about(state.state_root() / name) == []
 
 
-def test_a_second_up_of_a_running_sandbox_is_refused(sandbox):
-    with pytest.raises(SandboxError, match=f"{sandbox.name!r} is up already"):
-        up.up(sandbox.name, options())
+def test_a_second_up_of_a_running_sandbox_is_refused(tiny_sandbox):
+    with pytest.raises(SandboxError, match=f"{tiny_sandbox.name!r} is up already"):
+        up.up(tiny_sandbox.name, options())
 
 
-def test_down_of_an_unknown_name_says_which_there_are(sandbox):
-    with pytest.raises(SandboxError, match=rf"no sandbox 'nobody' \(known: .*{sandbox.name}"):
+def test_down_of_an_unknown_name_says_which_there_are(tiny_sandbox):
+    with pytest.raises(SandboxError, match=rf"no sandbox 'nobody' \(known: .*{tiny_sandbox.name}"):
         up.down("nobody")
