@@ -252,6 +252,68 @@ def test_pass_that_does_not_end_within_the_grace_is_cancelled():
     run(main())
 
 
+def test_key_rests_after_a_long_pass_while_its_wakes_merge_and_others_go_on():
+    async def main() -> None:
+        passes = Passes(takes_s=4)
+        queue = WorkQueue("test", passes, rest=0.5)
+        queue.start()
+        queue.wake("a")
+        await asyncio.sleep(4.5)
+        for _ in range(3):
+            queue.wake("a")
+        assert not queue.is_idle
+        queue.wake("b")
+        await asyncio.sleep(100)
+        assert passes.began == [(0, "a"), (4.5, "b"), (8.5, "a")]
+        assert queue.is_idle
+
+    run(main())
+
+
+def test_key_that_nobody_wakes_in_its_rest_runs_no_more():
+    async def main() -> None:
+        passes = Passes(takes_s=4)
+        queue = WorkQueue("test", passes, rest=0.5)
+        queue.start()
+        queue.wake("a")
+        await asyncio.sleep(100)
+        queue.wake("a")
+        await asyncio.sleep(100)
+        assert [at for at, _ in passes.began] == [0, 100]
+
+    run(main())
+
+
+def test_wake_in_the_rest_runs_when_it_is_over():
+    async def main() -> None:
+        passes = Passes(takes_s=4)
+        queue = WorkQueue("test", passes, rest=0.5)
+        queue.start()
+        queue.wake("a")
+        await asyncio.sleep(5)
+        queue.wake("a")
+        await asyncio.sleep(100)
+        assert [at for at, _ in passes.began] == [0, 6]
+
+    run(main())
+
+
+def test_stop_does_not_wait_for_a_rest():
+    async def main() -> None:
+        passes = Passes(takes_s=4)
+        queue = WorkQueue("test", passes, rest=10)
+        queue.start()
+        queue.wake("a")
+        await asyncio.sleep(5)
+        queue.wake("a")
+        await queue.stop(grace_s=30)
+        assert asyncio.get_running_loop().time() == 5
+        await asyncio.sleep(100)
+        assert [at for at, _ in passes.began] == [0]
+
+    run(main())
+
+
 wakes = st.lists(
     st.tuples(
         st.floats(0, 50, allow_nan=False).map(lambda seconds: round(seconds, 2)),
@@ -263,20 +325,29 @@ wakes = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(wakes=wakes, workers=st.integers(1, 3), takes_s=st.sampled_from([0.0, 0.3, 4.0]), failures=st.integers(0, 3))
-def test_every_wake_is_followed_by_a_pass_that_begins_after_it(wakes, workers, takes_s, failures):
+@given(
+    wakes=wakes,
+    workers=st.integers(1, 3),
+    takes_s=st.sampled_from([0.0, 0.3, 4.0]),
+    rest=st.sampled_from([0.0, 1.5]),
+    failures=st.integers(0, 3),
+)
+def test_every_wake_is_followed_by_a_pass_that_begins_after_it(wakes, workers, takes_s, rest, failures):
     async def main() -> None:
         passes = Passes(takes_s=takes_s)
         passes.fails["a"] = [RuntimeError("no")] * failures
-        queue = WorkQueue("test", passes, workers=workers)
+        queue = WorkQueue("test", passes, workers=workers, rest=rest)
         queue.start()
+        loop = asyncio.get_running_loop()
+        woken: list[tuple[float, str]] = []
         for at, key, delay_s in sorted(wakes):
-            await asyncio.sleep(at - asyncio.get_running_loop().time())
+            await asyncio.sleep(at - loop.time())
+            woken.append((loop.time(), key))
             queue.wake_after(key, delay_s)
         await asyncio.sleep(1000)
         assert queue.is_idle
         assert passes.most_at_once <= workers
-        for at, key, _ in wakes:
+        for at, key in woken:
             assert any(began >= at for began, passed in passes.began if passed == key)
         assert len(passes.began) <= len(wakes) + failures
 
