@@ -7,7 +7,7 @@ client goes away its handler is cancelled, unless the route says that it must fi
 import asyncio
 import urllib.parse
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -17,6 +17,8 @@ import orjson
 
 KEEP_ALIVE_S = 5.0  # uvicorn's, so that proxies meet the same closes as with a real engine
 JSON = "application/json"
+LISTEN_ENV = "AIBRIX_SIM_LISTEN"
+"""Names all addresses of the Pod that an engine plays in, separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,18 @@ async def _method_not_allowed(_: HttpRequest) -> Response:
     return json_response({"detail": "Method Not Allowed"}, 405)
 
 
-async def serve(router: Router, host: str, port: int) -> asyncio.Server:
+def listening_addresses(host: str, environ: Mapping[str, str]) -> list[str]:
+    """Where to listen when told ``host``: there, except that all of a simulated Pod's addresses are listed.
+
+    A real Pod has a network of its own, so that ``0.0.0.0`` there is the Pod's loopback and address alone.
+    """
+    own = environ.get(LISTEN_ENV)
+    return own.split(",") if own and host in ("0.0.0.0", "::") else [host]
+
+
+async def serve(router: Router, hosts: str | Sequence[str], port: int) -> asyncio.Server:
     """Listen; raises OSError when the port is taken."""
-    return await asyncio.get_running_loop().create_server(lambda: _Connection(router), host, port, backlog=2048)
+    return await asyncio.get_running_loop().create_server(lambda: _Connection(router), hosts, port, backlog=2048)
 
 
 class _Connection(asyncio.Protocol):
