@@ -69,6 +69,18 @@ def _none_is_empty(value: Any) -> Any:
     return () if value is None else value
 
 
+def _encodable(value: str) -> str:
+    """JSON can name half a surrogate pair; no answer could carry it, and one such name would spoil every snapshot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("the text holds half a surrogate pair") from error
+    return value
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+"""Text of a request."""
+
 Count = Annotated[int, Field(strict=True, ge=0, le=INT64_MAX)]
 """A figure that cannot be negative; no text, no float, no bool."""
 
@@ -96,63 +108,63 @@ class Answer(BaseModel):
 class ClaimRef(Request):
     """The ModelClaim an engine was started for. ``uid`` tells a re-created claim from its namesake."""
 
-    namespace: str
-    name: str
-    uid: str
+    namespace: Text
+    name: Text
+    uid: Text
 
 
 class EngineConfig(Request):
     """Start options of an engine."""
 
-    args: dict[str, str] | None = None
+    args: dict[Text, Text] | None = None
     """flag (``--max-model-len``) → value; an empty value stands for a switch. The order is the command line's."""
 
 
 class ActivateRequest(Request):
     """Start a model as an engine process of its own. Idempotent by ``model_name``."""
 
-    model_name: str
-    artifact_url: str
-    engine: str = "vllm"
+    model_name: Text
+    artifact_url: Text
+    engine: Text = "vllm"
     port: int = Field(default=0, ge=0, le=PORT_MAX)
     """0 lets the sidecar pick."""
-    ipc_name: str | None = None
+    ipc_name: Text | None = None
     """Name of the KV segment; None or empty: ``kvc_`` and the model's name."""
-    credentials: dict[str, str] | None = Field(default=None, repr=False)
+    credentials: dict[Text, Text] | None = Field(default=None, repr=False)
     engine_config: EngineConfig | None = None
     claim_ref: ClaimRef | None = None
-    additional_config: dict[str, str] | None = Field(default=None, repr=False)
+    additional_config: dict[Text, Text] | None = Field(default=None, repr=False)
     """Older callers' way to pass flags: keys ``engine-arg:<flag>``."""
 
 
 class DeactivateRequest(Request):
     """Stop a model's engine. Unknown models are fine."""
 
-    model_name: str
-    mode: str = "stop"
+    model_name: Text
+    mode: Text = "stop"
 
 
 class KVLimitRequest(Request):
     """Set the KV limit of one engine, once per ``operation_id``."""
 
-    model_name: str
+    model_name: Text
     limit_bytes: int = Field(ge=0, le=INT64_MAX)
-    operation_id: str = Field(min_length=1)
+    operation_id: Text = Field(min_length=1)
 
 
 class SleepRequest(Request):
     """Put one engine to sleep, once per ``operation_id``."""
 
-    model_name: str
+    model_name: Text
     level: int = Field(ge=1, le=2)
-    operation_id: str = Field(min_length=1)
+    operation_id: Text = Field(min_length=1)
 
 
 class WakeRequest(Request):
     """Wake one engine, once per ``operation_id``."""
 
-    model_name: str
-    operation_id: str = Field(min_length=1)
+    model_name: Text
+    operation_id: Text = Field(min_length=1)
 
 
 class ActivateResponse(Answer):
