@@ -1,7 +1,8 @@
 """Find the programs of a Kubernetes control plane, or make them once.
 
-Called by the control plane and by ``make binaries``. The first place that holds *all* the programs asked for wins, so
-that no run mixes the API server of one release with the scheduler of another:
+Called by the control plane; ``python -m aibrix_operator.sandbox.binaries`` does it ahead of time. The first place that
+holds *all* the programs asked for wins, so that no run mixes the API server of one release with the scheduler of
+another:
 
 1. the folder ``KUBEBUILDER_ASSETS`` names, 2. ``PATH``, 3. the user cache, 4. a prebuilt archive, unpacked into the
 cache, 5. a build from Go modules into the cache (see :mod:`aibrix_operator.sandbox.building`).
@@ -14,6 +15,7 @@ import fcntl
 import os
 import platform
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,3 +134,20 @@ def _lock(path: Path, report: Report) -> Iterator[None]:
             report(f"another process is installing the control plane; waiting for {path}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def main() -> None:
+    try:
+        found = find_binaries(report=_say)
+    except building.BuildError as error:
+        sys.exit(str(error))
+    for name, path in found.items():
+        sys.stdout.write(f"{name} {path}\n")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ from aibrix_operator.sandbox import processes
 log = logging.getLogger(__name__)
 
 _RESTART_AFTER_S = 1.0
-STOP_WITHIN_S = 5.0
+STOP_WITHIN_S = 10.0  # the operator finishes the steps under way first
 
 
 async def supervise(command: Sequence[str]) -> None:

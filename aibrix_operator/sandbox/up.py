@@ -35,7 +35,7 @@ DEFAULT_NAME = "demo"
 AGENT = "agent"
 OPERATOR = "operator"
 RUNTIME_COMMAND = (sys.executable, "-m", "aibrix_operator.cli", "runtime")
-_STOP_GRACE_S = 8.0  # above the supervisor's own grace for its child
+_STOP_GRACE_S = 12.0  # above the supervisor's own grace for its child
 _POD_GRACE_S = 3.0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,9 +13,9 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client, config
 
-from aibrix_operator.sandbox import binaries, control_plane, up
+from aibrix_operator.sandbox import binaries, control_plane, processes, state, up
 from aibrix_operator.sandbox.control_plane import ControlPlane
-from aibrix_operator.sandbox.state import Sandbox
+from aibrix_operator.sandbox.state import Sandbox, SandboxError
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,16 @@ async def namespace(api_server: ApiServer) -> AsyncIterator[str]:
         made = await core.create_namespace({"metadata": {"generateName": "test-"}})
         yield made.metadata.name
         await core.delete_namespace(made.metadata.name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_of_killed_sessions() -> None:
+    """Sandboxes outlive the process that starts them, so a test session that was killed could not end its own."""
+    for left in state.list_sandboxes():
+        owner = re.fullmatch(r"(?:test|whole)-(\d+)(?:-\d+)?", left.name)
+        if owner and processes.identify(int(owner[1])) is None:
+            with contextlib.suppress(SandboxError):  # another worker of this session is at it already
+                up.down(left.name)
 
 
 @pytest.fixture(scope="session")
