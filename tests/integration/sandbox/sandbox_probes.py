@@ -42,7 +42,7 @@ def eventually(condition: Callable[[], Any], within_s: float = 20.0) -> Any:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s} s: {condition} ({problem})")
-        time.sleep(0.05)
+        time.sleep(0.2)  # each look costs a Python client its start, on cores that the sandbox needs
 
 
 def ask(address: str, path: str = "/healthz") -> dict[str, Any]:
