@@ -56,6 +56,8 @@ class Account:
     has_cards: bool
     card: Card | None = None
     hole: str = ""
+    strangers: tuple[ModelState, ...] = ()
+    """Engines that answer to no instance here."""
 
     @property
     def composition(self) -> Composition:
@@ -84,13 +86,13 @@ def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]]) -> Account:
     sittings, strangers = _match(seated, engines)
     has_cards = _has_cards(pod, snapshot, sittings)
     if not has_cards and snapshot is not None:
-        return Account(pod, sittings, has_cards=False)
+        return Account(pod, sittings, has_cards=False, strangers=strangers)
     hole = find_hole(pod, sittings, strangers)
     if hole or snapshot is None:
-        return Account(pod, sittings, has_cards, hole=hole)
+        return Account(pod, sittings, has_cards, hole=hole, strangers=strangers)
     usable = min(a.hbm_usable_bytes for a in snapshot.accelerators if a.hbm_total_bytes > 0)
     occupants = tuple(o for s in sittings if (o := _occupant(s)) is not None)
-    return Account(pod, sittings, has_cards, card=Card(pod.name, usable, occupants))
+    return Account(pod, sittings, has_cards, card=Card(pod.name, usable, occupants), strangers=strangers)
 
 
 def _match(

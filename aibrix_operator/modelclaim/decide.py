@@ -49,6 +49,8 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     for claim in fleet.claims:
         if claim.is_deleting:
             retire.retire(claim, draft)
+    for account in draft.accounts.values():
+        retire.stop_orphans(account, draft)
     cards.continue_divisions(draft, found.records)
     for account in draft.accounts.values():
         _look_at(account, draft, found)
@@ -79,6 +81,8 @@ def _look_at(account: Account, draft: Draft, found: _Findings) -> None:
         found.instances[pod.name][claim.uid] = verdict.instance
     if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
         draft.look_again(pod, BOOT_PACE_S)
+        # A reading that says nothing new wakes no pass, and only a pass asks for the next early reading.
+        draft.wake_at(draft.now.monotonic_s + BOOT_PACE_S)
 
 
 def _place_waiting(draft: Draft, found: _Findings) -> None:
@@ -114,7 +118,7 @@ def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found
             found.records[claim.name] = (answer.pod, 0)
             return
         targets = ledger_division.divide(account.card.with_occupant(Occupant(claim.name, seat)))
-        division = dividing.plan(account, Cause.PLACEMENT, targets, newcomer=claim.name)
+        division = dividing.plan(account, Cause.PLACEMENT, targets, claim.name, seat)
         cards.apply(account, division, dividing.begin(account, division), draft, found.records)
         return
     condition, kind = refusal(answer)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from aibrix_operator.ledger import division as ledger_division
 from aibrix_operator.ledger import figures
+from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.accounts import Account, Sitting, by_claim
 from aibrix_operator.modelclaim.memory import Cause, Division, Stage
 
@@ -34,11 +35,13 @@ class Progress:
         return self.division is None and not self.failure
 
 
-def plan(account: Account, cause: Cause, targets: Mapping[str, int], newcomer: str = "") -> Division:
+def plan(
+    account: Account, cause: Cause, targets: Mapping[str, int], newcomer: str = "", newcomer_seat: Seat | None = None
+) -> Division:
     """A division at its very start; nothing is sent yet."""
     sittings = by_claim(account)
     before = {c: sittings[c].limit_in_force if c in sittings else -1 for c in targets}
-    return Division(cause, account.composition, targets, before, newcomer)
+    return Division(cause, account.composition, targets, before, newcomer, newcomer_seat)
 
 
 def begin(account: Account, division: Division) -> Progress:

@@ -46,6 +46,8 @@ class Division:
     """Claim name → limit in force when it began."""
     newcomer: str = ""
     """Name of the claim that is being placed; empty for the other causes."""
+    newcomer_seat: Seat | None = None
+    """What that claim declared when it was planned."""
     stage: Stage = Stage.SHRINKING
     shrunk: Mapping[str, int] = field(default_factory=dict)
     """Claim name → lower limit that was sent."""
@@ -75,6 +77,8 @@ class CardMemory:
     joined_pass: int = 0
     """Number of the pass that first saw this Pod, or first saw it ready."""
     was_ready: bool = False
+    orphans: Mapping[str, float] = field(default_factory=dict)
+    """Claim UID of an engine without an instance here → when it may be asked to stop (again)."""
 
 
 class WaitKind(StrEnum):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aibrix_operator.api import names
@@ -28,23 +31,27 @@ def next_wait(before: Wait | None, kind: WaitKind, claim: Claim, draft: Draft) -
 
 @dataclass(slots=True)
 class Group:
-    """Claims that may go to the same Pods, which are looked up once for all of them."""
+    """Claims that may go to the same Pods. What they have in common is computed once a pass for all of them."""
 
     pods: tuple[Pod, ...]
     freed_pass: int
     joined_pass: int
-    refusals: dict[tuple[Seat, str], tuple[int, Refused]] = field(default_factory=dict)
-    """(seat, artifact) → refusal and the number of placements it was given after."""
+    settled: dict[str, Candidate]
+    """Pod name → candidate as a claim with a new model sees it; Pods between two steps are left out."""
+    serving: dict[str, dict[str, str]]
+    """Model name → Pod name → claim that it is served for there."""
+    caching: dict[str, set[str]]
+    """Artifact → names of Pods that served it before."""
+    refusals: dict[tuple[Seat, str, str], Refused] = field(default_factory=dict)
+    """(seat, artifact, model where it matters) → refusal, until something is placed."""
 
 
 @dataclass(slots=True)
 class Placements:
-    """Placement over one pass: groups, candidates, and what this pass has placed so far."""
+    """Placement over one pass: groups, and what this pass has placed so far."""
 
     draft: Draft
     groups: dict[tuple[str, int], Group] = field(default_factory=dict)
-    placed: int = 0
-    unsettled: dict[str, bool] = field(default_factory=dict)
 
     def group_of(self, claim: Claim) -> Group:
         """The Pods that match the claim by label, state and requested GPUs."""
@@ -52,13 +59,29 @@ class Placements:
         key = (claim.spec.pod_selector.model_dump_json(), wanted_gpus)
         group = self.groups.get(key)
         if group is None:
-            pods = tuple(p for p in self.draft.fleet.pods.values() if _is_candidate(p, claim, wanted_gpus))
-            cards = [self.draft.card_memory(p) for p in pods]
-            group = Group(
-                pods, max((c.freed_pass for c in cards), default=0), max((c.joined_pass for c in cards), default=0)
-            )
-            self.groups[key] = group
+            group = self.groups[key] = self._open_group(claim, wanted_gpus)
         return group
+
+    def _open_group(self, claim: Claim, wanted_gpus: int) -> Group:
+        draft = self.draft
+        pods = tuple(p for p in draft.fleet.pods.values() if is_candidate(p, claim, wanted_gpus))
+        cards = [draft.card_memory(p) for p in pods]
+        serving: dict[str, dict[str, str]] = defaultdict(dict)
+        caching: dict[str, set[str]] = defaultdict(set)
+        for pod in pods:
+            for sitting in draft.accounts[pod.name].sittings:
+                serving[sitting.claim.model][pod.name] = sitting.claim.name
+            if pod.reading.snapshot is not None:
+                for artifact in pod.reading.snapshot.cached_artifacts:
+                    caching[artifact].add(pod.name)
+        return Group(
+            pods,
+            freed_pass=max((c.freed_pass for c in cards), default=0),
+            joined_pass=max((c.joined_pass for c in cards), default=0),
+            settled={p.name: self._candidate(p, wanted_gpus) for p in pods if not self._is_unsettled(p)},
+            serving=serving,
+            caching=caching,
+        )
 
     def is_waiting(self, claim: Claim, group: Group) -> bool:
         """Whether the claim's wait still runs; one that an event ends is forgotten, so the next starts anew."""
@@ -74,34 +97,45 @@ class Placements:
 
     def choose(self, claim: Claim, seat: Seat, group: Group) -> Placed | Refused | None:
         """The Pod for the claim, or why there is none; None while a Pod that may take it has yet to be read."""
-        settled = [p for p in group.pods if not self._is_unsettled(p)]
-        key = (seat, claim.spec.artifact_url)
-        known = group.refusals.get(key)
-        if known is not None and known[0] == self.placed:
-            answer: Placed | Refused = known[1]
-        else:
-            answer = place(claim.model, seat, [self._candidate(p, claim) for p in settled])
+        if not group.settled and group.pods:
+            return None
+        namesakes = group.serving.get(claim.model, {})
+        key = (seat, claim.spec.artifact_url, claim.model if namesakes else "")
+        answer: Placed | Refused | None = group.refusals.get(key)
+        if answer is None:
+            answer = place(claim.model, seat, self._candidates(claim, group, namesakes))
         if isinstance(answer, Refused):
-            # The text names the model only where its runtime is left alone, and then the first claim's serves all.
-            group.refusals[key] = (self.placed, answer)
-            if len(settled) < len(group.pods):
+            group.refusals[key] = answer
+            if len(group.settled) < len(group.pods):
                 return None
         return answer
 
+    def _candidates(self, claim: Claim, group: Group, namesakes: Mapping[str, str]) -> list[Candidate]:
+        """The settled Pods, with what depends on the claim put in where it differs."""
+        cached = group.caching.get(claim.spec.artifact_url, set())
+        if not namesakes and not cached:
+            return list(group.settled.values())
+        candidates = []
+        for name, candidate in group.settled.items():
+            obstacle = candidate.obstacle
+            if obstacle is None and name in namesakes:
+                # The runtime keys engines by model name: a second start would return the first one's engine.
+                text = f"it serves a model of that name for claim {namesakes[name]}"
+                obstacle = Obstacle(ObstacleKind.LEFT_ALONE, text)
+            if name in cached or obstacle is not candidate.obstacle:
+                candidate = dataclasses.replace(candidate, obstacle=obstacle, artifact_cached=name in cached)
+            candidates.append(candidate)
+        return candidates
+
     def seat(self, pod: str, claim: Claim, seat: Seat) -> None:
-        """Charge what was chosen, so that the next claim sees it."""
-        self.placed += 1
+        """Charge what was chosen, and leave the Pod to it: the next claim sees it once this one is recorded."""
         self.draft.seat(pod, claim.name, seat)
-        self.unsettled[self.draft.fleet.pods[pod].uid] = True
+        for group in self.groups.values():
+            if group.settled.pop(pod, None) is not None:
+                group.refusals.clear()
 
     def _is_unsettled(self, pod: Pod) -> bool:
         """Whether the Pod is between two steps, so that what it has room for is about to be known."""
-        known = self.unsettled.get(pod.uid)
-        if known is None:
-            known = self.unsettled[pod.uid] = self._compute_unsettled(pod)
-        return known
-
-    def _compute_unsettled(self, pod: Pod) -> bool:
         draft, account = self.draft, self.draft.accounts[pod.name]
         if pod.busy_since_s is not None and draft.now.monotonic_s - pod.busy_since_s >= PATIENCE_S:
             return False  # it has had its time: claims are told that it does not answer
@@ -111,10 +145,9 @@ class Placements:
             draft.wake_at(pod.busy_since_s + PATIENCE_S)
         return is_promised or not draft.is_free(pod) or not draft.is_settled(account)
 
-    def _candidate(self, pod: Pod, claim: Claim) -> Candidate:
-        account = self.draft.accounts[pod.name]
-        snapshot = pod.reading.snapshot
-        obstacle = self._obstacle(account, claim)
+    def _candidate(self, pod: Pod, wanted_gpus: int) -> Candidate:
+        account, snapshot = self.draft.accounts[pod.name], pod.reading.snapshot
+        obstacle = self._obstacle(account, wanted_gpus)
         if snapshot is None:
             unread = obstacle or Obstacle(ObstacleKind.HOLE, "its runtime has not answered yet")
             return Candidate(pod.name, account.card, unread, state_known=False, memory_known=False)
@@ -123,16 +156,15 @@ class Placements:
             pod.name,
             self.draft.card_of(account),
             obstacle,
-            artifact_cached=claim.spec.artifact_url in snapshot.cached_artifacts,
             memory_known=bool(free),
             engines_awake=sum(m.alive and m.phase is not EnginePhase.SLEEPING for m in snapshot.models),
-            free_bytes=(max if claim.parallelism == 1 else min)(free, default=0),
+            free_bytes=(max if wanted_gpus <= 1 else min)(free, default=0),
             kv_used_bytes=sum(max(m.kv_used_bytes, 0) for m in snapshot.models),
             engines=len(snapshot.models),
             instances=len(account.sittings),
         )
 
-    def _obstacle(self, account: Account, claim: Claim) -> Obstacle | None:
+    def _obstacle(self, account: Account, wanted_gpus: int) -> Obstacle | None:
         pod, memory = account.pod, self.draft.card_memory(account.pod)
         if pod.busy_since_s is not None:
             return Obstacle(ObstacleKind.LEFT_ALONE, "its runtime has not answered the last call yet")
@@ -140,23 +172,17 @@ class Placements:
             return Obstacle(ObstacleKind.LEFT_ALONE, pod.reading.error)
         if account.hole:
             return Obstacle(ObstacleKind.HOLE, account.hole)
-        if any(s.claim.model == claim.model for s in account.sittings):
-            return Obstacle(ObstacleKind.LEFT_ALONE, f"it serves a model of that name for {_namesake(account, claim)}")
         snapshot = pod.reading.snapshot
-        if snapshot is not None and account.has_cards and pod.gpu_count == 0 and claim.spec.engine == "vllm":
+        if snapshot is not None and account.has_cards and pod.gpu_count == 0 and wanted_gpus:
             reported = sum(a.hbm_total_bytes > 0 for a in snapshot.accelerators)
-            if reported != claim.parallelism:
-                return Obstacle.topology(reported, claim.parallelism)
+            if reported != wanted_gpus:
+                return Obstacle.topology(reported, wanted_gpus)
         if memory.undividable and self.draft.now.monotonic_s < memory.undividable_until_s:
             return Obstacle(ObstacleKind.UNDIVIDABLE, memory.undividable)
         return None
 
 
-def _namesake(account: Account, claim: Claim) -> str:
-    return next(f"claim {s.claim.name}" for s in account.sittings if s.claim.model == claim.model)
-
-
-def _is_candidate(pod: Pod, claim: Claim, wanted_gpus: int) -> bool:
+def is_candidate(pod: Pod, claim: Claim, wanted_gpus: int) -> bool:
     """By label, state and requested GPUs; ``wanted_gpus`` 0 (SGLang) takes any number."""
     return (
         pod.is_running

@@ -6,16 +6,20 @@ from datetime import timedelta
 
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
-from aibrix_operator.modelclaim.accounts import Sitting
-from aibrix_operator.modelclaim.draft import BOOT_PACE_S, Draft, claim_ref, pod_ref, sitting_of
+from aibrix_operator.modelclaim.accounts import Account, Sitting
+from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, claim_ref, pod_ref, sitting_of
 from aibrix_operator.modelclaim.snapshot import Claim, Pod
 from aibrix_operator.modelclaim.steps import Deactivate, EventType, Note, SetFinalizer
 from aibrix_operator.runtime_api import wire
+from aibrix_operator.runtime_api.wire import EnginePhase
 
 DRAIN_S = 5.0
 """An engine keeps running at least this long after its route went: gateways catch up."""
 LONGEST_DRAIN = timedelta(seconds=90)
 """Counted from the deletion timestamp; after it the engine is stopped with whatever it still serves."""
+
+ORPHAN_S = 30.0
+"""An engine that answers to no instance is stopped after so long."""
 
 
 def retire(claim: Claim, draft: Draft) -> None:
@@ -44,7 +48,10 @@ def _stop(claim: Claim, instance: Instance, draft: Draft) -> bool:
     if since_s is None:
         since_s = now_s
         draft.remember_claim(claim, drain_since_s=since_s)
-    if instance.phase is InstancePhase.ACTIVE and not _may_stop(claim, sitting, pod, since_s, draft):
+    engine = None if sitting is None else sitting.engine
+    # An engine taken off the route (its limit did not hold, say) still answers what reached it before.
+    may_serve = instance.phase is InstancePhase.ACTIVE or (engine is not None and engine.ready)
+    if may_serve and not _may_stop(claim, sitting, pod, since_s, draft):
         draft.look_again(pod, min(BOOT_PACE_S, 1.0))
         draft.wake_at(now_s + 1.0)
         return False
@@ -75,6 +82,32 @@ def _is_idle(sitting: Sitting | None, pod: Pod) -> bool:
     if engine is None or not engine.ready:
         return True  # gone, asleep, failed or restarting: no request is answered by it
     return engine.request_metrics_observed and engine.requests_running + engine.requests_waiting == 0
+
+
+def stop_orphans(account: Account, draft: Draft) -> None:
+    """Stop engines of ours that no instance answers for: a stop was lost, or somebody took the claim's finalizer off.
+
+    Each is given time to be claimed by a write that our caches have yet to show. Engines that carry no claim of this
+    namespace are a user's, and are left alone.
+    """
+    pod, now_s, before = account.pod, draft.now.monotonic_s, draft.card_memory(account.pod).orphans
+    if pod.reading.snapshot is None or not pod.is_running:
+        return
+    seated = {s.claim.model for s in account.sittings}
+    ours = [
+        (e.claim_ref.uid, e)
+        for e in account.strangers
+        if e.claim_ref is not None and e.claim_ref.namespace == pod.namespace and e.model_name not in seated
+    ]
+    due = {uid: before.get(uid, now_s + ORPHAN_S) for uid, e in ours if e.phase is not EnginePhase.STOPPING}
+    for uid, engine in ours:
+        if due.get(uid, float("inf")) <= now_s and draft.is_free(pod):
+            draft.ask(pod, Deactivate(pod_ref(pod), uid, wire.DeactivateRequest(model_name=engine.model_name)))
+            due[uid] = now_s + ROUND_S
+    for due_s in due.values():
+        draft.wake_at(max(due_s, now_s + BOOT_PACE_S))
+    if due != before:
+        draft.remember_card(pod, orphans=due)
 
 
 def _belongs_to_another(claim: Claim, sitting: Sitting | None, pod: Pod) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from aibrix_operator.api import names
@@ -20,10 +21,11 @@ _STATES = {
 }
 
 
-def route_of(model: str, instance: Instance) -> str:
+@functools.lru_cache(maxsize=1 << 16)
+def route_of(model: str, phase: InstancePhase, port: int) -> str:
     """The annotation's value: a port only while requests may go there."""
-    state = _STATES[instance.phase]
-    return Route(model=model, port=instance.port if state is RouteState.ACTIVE else 0, state=state).to_annotation()
+    state = _STATES[phase]
+    return Route(model=model, port=port if state is RouteState.ACTIVE else 0, state=state).to_annotation()
 
 
 def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draft) -> None:
@@ -40,10 +42,11 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
         if instance is None or sitting.claim.is_deleting or not has_started(sitting, draft, pod.uid):
             continue
         key = names.route_annotation(sitting.claim.name)
-        text = route_of(sitting.claim.model, instance)
+        text = route_of(sitting.claim.model, instance.phase, instance.port)
         is_joining = instance.phase is InstancePhase.ACTIVE and pod.annotations.get(key) != text
-        if is_joining and sitting.claim.is_writing:
-            text = pod.annotations.get(key, "")  # a record under way could change the limit that it is routed with
+        if is_joining and (sitting.claim.is_writing or pod.reading.snapshot is None):
+            # A record under way could change the limit that it is routed with, and a recorded phase may be long past.
+            text = pod.annotations.get(key, "")
         if text:
             wanted[key] = text
     values: dict[str, str | None] = {k: v for k, v in wanted.items() if pod.annotations.get(k) != v}

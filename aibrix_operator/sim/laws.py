@@ -197,6 +197,8 @@ class Laws:
         """6: an engine is stopped only without a route, and not with requests in it before its drain time is over."""
         name = pod["metadata"]["name"]
         claim = next((c for c in self._claims() if c.model == request.model_name and c.instance_on(name)), None)
+        if claim is None and self._is_orphan(ip, request.model_name):
+            return
         if claim is None or claim.deleting_since is None:
             self._break(f"law 6: {request.model_name} on {name} is stopped, and no claim of it is being deleted")
             return
@@ -246,6 +248,11 @@ class Laws:
             for one, later in itertools.zip_longest(told, told[1:])
             if later is None or later.at_s >= _now_s() - UNDER_WAY_S
         ]
+
+    def _is_orphan(self, ip: str, model: str) -> bool:
+        """Whether the runtime told of an engine of that name, and no claim answers for it."""
+        snapshots = [t.snapshot for t in self._recent(ip) if t.snapshot is not None]
+        return any(engine.model_name == model for snapshot in snapshots for engine in snapshot.models)
 
     def _reading_of(self, ip: str, operation_id: str) -> Told | None:
         """The answer whose time the operation id carries."""

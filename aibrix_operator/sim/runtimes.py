@@ -53,7 +53,7 @@ class SimulatedRuntime:
     """The sidecar of one Pod."""
 
     usable_bytes: tuple[int, ...]
-    """Per GPU; -1: cannot be measured."""
+    """Per GPU; a negative size: cannot be measured now."""
     boot_s: float = 1.0
     stop_s: float = 0.0
     """How long a stopped engine takes to exit."""
@@ -85,7 +85,9 @@ class SimulatedRuntime:
         return wire.Snapshot(
             observed_at=wall(),
             accelerators=tuple(
-                wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=max(u, 1), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u)
+                wire.Accelerator(
+                    id=f"GPU-{n}", hbm_total_bytes=max(abs(u), 1), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u
+                )
                 for n, u in enumerate(self.usable_bytes)
             ),
             models=tuple(_state(e) for e in self.engines.values()),
@@ -97,7 +99,7 @@ class SimulatedRuntime:
         engine = self.engines.get(request.model_name)
         if engine is None or engine.phase is EnginePhase.FAILED:
             now_s = asyncio.get_running_loop().time()
-            limit = max(self.usable_bytes, default=-1)
+            limit = max(map(abs, self.usable_bytes), default=-1)
             engine = SimulatedEngine(
                 request.model_name, request, next(self._ports), limit, now_s + self.boot_s, since=now_s
             )
@@ -151,7 +153,7 @@ class SimulatedRuntime:
         """The new process makes a new segment, under the default limit."""
         engine.phase, engine.since = EnginePhase.BOOTING, engine.boots_until_s
         engine.boots_until_s += self.boot_s
-        engine.mapped_bytes, engine.limit_bytes = 0, max(self.usable_bytes, default=-1)
+        engine.mapped_bytes, engine.limit_bytes = 0, max(map(abs, self.usable_bytes), default=-1)
 
     def fail(self, model: str, error: str = "the engine ended for the sixth time") -> None:
         """An engine dies for good."""

@@ -32,8 +32,11 @@ async def test_mc14_a_claim_without_room_says_how_much_it_lacks_and_takes_the_ro
     assert cluster.condition("third", "Scheduled") == (
         "False",
         "NoMatchingPods",
-        "no warm pod can hold this model, which needs 11.0 GiB on a card: warm-0 can offer at most 10.0 GiB, even with "
-        "every engine on it at its floor (the card holds 24.0 GiB, and 14.0 GiB of it is promised to 2 instance(s))",
+        (
+            "no warm pod can hold this model, which needs 11.0 GiB on a card: warm-0 can offer at most 10.0 GiB, even "
+            "with "
+            "every engine on it at its floor (the card holds 24.0 GiB, and 14.0 GiB of it is promised to 2 instance(s))"
+        ),
     )
     cluster.delete_claim("qwen25-0-5b")
     await cluster.run(5 + 10 + 4)
@@ -58,8 +61,10 @@ async def test_mc18_a_newcomer_is_recorded_before_its_engine_starts_and_its_neig
     assert cluster.events("KVLimitSet") == [
         (
             "KVLimitSet",
-            "model model-of-neighbour on pod warm-0: KV limit set to 0.0 GiB, from 0.0 GiB, "
-            "dividing the card between 2 engine(s)",
+            (
+                "model model-of-neighbour on pod warm-0: KV limit set to 0.0 GiB, from 0.0 GiB, "
+                "dividing the card between 2 engine(s)"
+            ),
         )
     ]
 
@@ -81,11 +86,13 @@ async def test_mc19_a_neighbour_that_takes_no_limit_keeps_its_record_and_nothing
     assert cluster.condition("newcomer", "Scheduled") == (
         "False",
         "NoMatchingPods",
-        "no warm pod can hold this model, which needs 0.0 GiB on a card: warm-0 has room, but its card could not be "
-        "divided: model-of-neighbour did not take a KV limit of 0.0 GiB",
+        (
+            "no warm pod can hold this model, which needs 0.0 GiB on a card: warm-0 has room, but its card could not be "
+            "divided: model-of-neighbour did not take a KV limit of 0.0 GiB"
+        ),
     )
-    assert ("KVLimitFailed", "model-of-newcomer could not be held to its share of warm-0: model-of-neighbour did not "
-            "take a KV limit of 0.0 GiB") in cluster.events(claim="newcomer")  # fmt: skip
+    assert ("KVLimitFailed", ("model-of-newcomer could not be held to its share of warm-0: model-of-neighbour did not "
+            "take a KV limit of 0.0 GiB")) in cluster.events(claim="newcomer")  # fmt: skip
 
 
 @pytest.mark.acceptance("19")
@@ -126,8 +133,10 @@ async def test_mc20_a_neighbour_that_grows_past_its_new_limit_meanwhile_is_not_d
     )
     told = [m for _, m in cluster.events("KVLimitFailed", "newcomer")]
     assert told == [
-        "model-of-newcomer could not be held to its share of warm-0: model-of-neighbour holds 0.0 GiB, "
-        "past the 0.0 GiB it was given"
+        (
+            "model-of-newcomer could not be held to its share of warm-0: model-of-neighbour holds 0.0 GiB, "
+            "past the 0.0 GiB it was given"
+        )
     ]
 
 

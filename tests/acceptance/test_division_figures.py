@@ -51,8 +51,11 @@ async def test_mc16_the_h20_table_is_met_to_the_byte(cluster):
     assert cluster.condition("model-c", "Scheduled") == (
         "False",
         "NoMatchingPods",
-        "no warm pod can hold this model, which needs 40.0 GiB on a card: h20 can offer at most 15.1 GiB, even with "
-        "every engine on it at its floor (the card holds 95.1 GiB, and 80.0 GiB of it is promised to 2 instance(s))",
+        (
+            "no warm pod can hold this model, which needs 40.0 GiB on a card: h20 can offer at most 15.1 GiB, even "
+            "with "
+            "every engine on it at its floor (the card holds 95.1 GiB, and 80.0 GiB of it is promised to 2 instance(s))"
+        ),
     )
     assert [e.limit_bytes for e in runtime.engines.values()] == [18_838_800_302, 18_838_800_302]
 

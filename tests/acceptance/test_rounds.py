@@ -35,14 +35,16 @@ async def test_mc15_an_engine_raised_past_its_record_is_brought_back_and_serves(
     assert '"state":"active"' in cluster.annotations("warm-0")["route.claim.model.aibrix.ai/a"]
     not_held = (
         "KVLimitNotHeld",
-        "model model-of-a on pod warm-0 is held to more KV than its limit of 6.0 GiB; "
-        "marked non-routable until the limit is written again",
+        (
+            "model model-of-a on pod warm-0 is held to more KV than its limit of 6.0 GiB; "
+            "marked non-routable until the limit is written again"
+        ),
     )
     written = ("KVLimitSet", "model model-of-a on pod warm-0: KV limit of 6.0 GiB written over 7.0 GiB")
     events = cluster.events(claim="a")
     if not_held in events:
         assert written in events[events.index(not_held) :]
-        assert ["activating", "active"] == states_of_route(cluster, "a")[-2:]
+        assert states_of_route(cluster, "a")[-2:] == ["activating", "active"]
 
 
 def states_of_route(cluster, claim):
@@ -133,7 +135,10 @@ async def test_mc25_a_survivor_gets_the_room_once_the_leaver_has_exited_and_not_
     assert limits(cluster, "a") == (60 * GIB,)
     assert cluster.events(claim="a")[-1] == (
         "KVLimitSet",
-        "model model-of-a on pod warm-0: KV limit set to 60.0 GiB, from 20.0 GiB, dividing the card between 1 engine(s)",
+        (
+            "model model-of-a on pod warm-0: KV limit set to 60.0 GiB, from 20.0 GiB, "
+            "dividing the card between 1 engine(s)"
+        ),
     )
 
 
@@ -166,8 +171,11 @@ async def test_mc26_the_third_failed_division_in_a_row_is_told_to_every_claim_an
     await cluster.run(10)
     for claim in "ab":
         assert failures(cluster, claim) == [
-            f"model model-of-{claim} on pod warm-0: its card could not be divided 3 times in a row, and is tried again "
-            "every 10 s: model-of-a did not take a KV limit of 166.7 GiB"
+            (
+                f"model model-of-{claim} on pod warm-0: its card could not be divided 3 times in a row, and is tried "
+                "again "
+                "every 10 s: model-of-a did not take a KV limit of 166.7 GiB"
+            )
         ]
     await cluster.run(290)
     assert len(failures(cluster, "a")) == 1
