@@ -46,7 +46,7 @@ def rfc3339(moment: datetime) -> str:
 
 def bounded(message: str, limit: int = MESSAGE_LIMIT) -> str:
     """``message`` cut to ``limit`` characters with an ellipsis; control characters become blanks."""
-    clean = "".join(c if c.isprintable() else " " for c in message)
+    clean = message if message.isprintable() else "".join(c if c.isprintable() else " " for c in message)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
@@ -68,9 +68,18 @@ def set_condition(
     """``conditions`` with one of them set, in place or appended.
 
     ``lastTransitionTime`` moves only when the status flips; ``observedGeneration`` always follows ``generation``.
+    The same value comes back when nothing differs.
     """
     wanted = ConditionStatus.TRUE if status else ConditionStatus.FALSE
     before = find_condition(conditions, type_)
+    message = bounded(message)
+    if before is not None and (before.status, before.reason, before.message, before.observed_generation) == (
+        wanted,
+        reason,
+        message,
+        generation,
+    ):
+        return tuple(conditions)
     since = before.last_transition_time if before is not None and before.status == wanted else rfc3339(now)
     after = Condition(
         type=type_,
@@ -78,7 +87,7 @@ def set_condition(
         observed_generation=generation,
         last_transition_time=since,
         reason=reason,
-        message=bounded(message),
+        message=message,
     )
     if before is None:
         return (*conditions, after)

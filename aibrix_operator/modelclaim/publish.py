@@ -82,14 +82,17 @@ def derive_status(
             generation=claim.generation,
             now=now,
         )
-    return ModelClaimStatus(
-        phase=ready.phase,
-        candidates=candidates,
-        desired_replicas=claim.spec.replicas,
-        ready_replicas=sum(i.phase is InstancePhase.ACTIVE for i in instances),
-        instances=tuple(instances),
-        conditions=after,
+    status = claim.status.model_copy(
+        update={
+            "phase": ready.phase,
+            "candidates": candidates,
+            "desired_replicas": claim.spec.replicas,
+            "ready_replicas": sum(i.phase is InstancePhase.ACTIVE for i in instances),
+            "instances": tuple(instances),
+            "conditions": after,
+        }
     )
+    return claim.status if status == claim.status else status
 
 
 def _ready(claim: Claim, instances: Sequence[Instance], start_error: str) -> _Ready:
