@@ -177,7 +177,7 @@ class Fleet:
         taken = {record.port for record in self._records.values()}
         settings = self.settings
         for port in range(settings.engine_port_first, settings.engine_port_last + 1):
-            if port not in taken and _can_bind(settings.probe_host, port):
+            if port not in taken and _can_bind(settings.engine_host, port):
                 return port
         raise NoFreePortError("no free port available in agent range")
 

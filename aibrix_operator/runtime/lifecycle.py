@@ -206,7 +206,9 @@ def relaunch_failed(record: EngineRecord, error: str, now: datetime) -> EngineRe
 
 
 def slept(record: EngineRecord, footprint_bytes: int | None, now: datetime) -> EngineRecord:
-    """The engine fell asleep and holds this much; None when that could not be told."""
+    """The engine fell asleep and holds this much; None when that could not be told. One that is to go still goes."""
+    if record.phase is EnginePhase.STOPPING:
+        return record
     return replace(move(record, EnginePhase.SLEEPING, now), sleeping_footprint_bytes=footprint_bytes)
 
 

@@ -1,6 +1,8 @@
 """Sleep, wake and limits against a fake engine's dialogue: order, memory, footprints, and what never waits."""
 
 import asyncio
+import os
+import socket
 
 import pytest
 from fleet_bench import FakeNvml
@@ -169,11 +171,15 @@ def test_the_last_128_ids_of_each_action_are_remembered():
 
 
 async def test_the_lowest_free_port_is_picked_and_none_left_is_said(make_bench):
-    bench = make_bench(engine_python="/bin/true", engine_port_first=29_310, engine_port_last=29_311)
+    first = 29_000 + os.getpid() % 1_000
+    bench = make_bench(engine_python="/bin/true", engine_port_first=first, engine_port_last=first + 2)
     ports = []
-    for name in ("a", "b"):
-        ports.append((await bench.controls.activate(ActivateRequest(model_name=name, artifact_url="x"))).port)
-        bench.started.append(bench.fleet.records[name].process)
-    assert ports == [29_310, 29_311]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first + 1))
+        for name in ("a", "b"):
+            ports.append((await bench.controls.activate(ActivateRequest(model_name=name, artifact_url="x"))).port)
+            bench.started.append(bench.fleet.records[name].process)
+    assert ports == [first, first + 2]
+    bench.fleet.settings = bench.fleet.settings.model_copy(update={"engine_port_first": first + 2})
     with pytest.raises(NoFreePortError, match="no free port available in agent range"):
         await bench.controls.activate(ActivateRequest(model_name="c", artifact_url="x"))

@@ -168,6 +168,10 @@ def test_sleep_wake_and_a_failed_wake():
     assert lifecycle.wake_failed(asleep) == replace(asleep, sleeping_footprint_bytes=None)
 
 
+def test_a_stopping_engine_that_still_falls_asleep_goes_all_the_same():
+    assert lifecycle.slept(make_record(STOPPING), 7, NOW) == make_record(STOPPING)
+
+
 @pytest.mark.parametrize(
     ("record", "sight", "adoption", "expected", "order"),
     [
