@@ -162,7 +162,7 @@ class _errors_as_text:  # reads as the verb that it is
 
 
 def _log_to_stderr(level: str) -> None:
-    """One line per record; kopf's story of its own inner life only when it warns."""
+    """One line per record; kopf's story of its own inner life only when it warns, or at DEBUG."""
     import logging
 
     names = logging.getLevelNamesMapping()
@@ -171,8 +171,8 @@ def _log_to_stderr(level: str) -> None:
     logging.basicConfig(
         level=names[level.upper()], stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for noisy in ("kopf", "aiohttp.access"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, names[level.upper()]))
+    if names[level.upper()] > logging.DEBUG:
+        logging.getLogger("kopf").setLevel(max(logging.WARNING, names[level.upper()]))
 
 
 def main() -> None:

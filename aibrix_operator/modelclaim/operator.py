@@ -75,7 +75,6 @@ async def serve(settings: Settings) -> None:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
-            await _stop(world)
             await cluster.close()
 
 
@@ -86,6 +85,11 @@ async def _run_kopf(world: World, settings: Settings) -> None:
     @kopf.on.login(registry=registry)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    # In here, and not after kopf: at its end it waits 5 s for every task in the loop, and then cancels it.
+    @kopf.on.cleanup(registry=registry)
+    async def stop(**_: Any) -> None:
+        await _stop(world)
 
     kopf_settings = kopf.OperatorSettings()
     kopf_settings.posting.enabled = False  # Events are the recorder's, of the object's own story
