@@ -19,6 +19,7 @@ from aibrix_operator.cluster.resource import MODEL_CLAIMS, Object
 from aibrix_operator.cluster.watch import Change, Watch
 from aibrix_operator.sandbox import binaries, control_plane, processes
 from aibrix_operator.sandbox.control_plane import ControlPlane
+from aibrix_operator.sandbox.processes import ProcessId
 from bench.controller import objects, peers, runtimes, usage
 from bench.controller.peers import Peer
 
@@ -73,15 +74,19 @@ class _Progress:
         if len(self._done) >= self._wanted:
             self._reached.set()
 
-    async def reached(self, wanted: int, deadline_s: float) -> None:
+    async def reached(self, wanted: int, deadline_s: float, operator: ProcessId) -> None:
+        """Wait until ``wanted`` claims are done; SystemExit when the operator ends or ``deadline_s`` is over first."""
         self._wanted = wanted
         self._reached.clear()
-        if len(self._done) >= wanted:
-            return
-        try:
-            await asyncio.wait_for(self._reached.wait(), deadline_s)
-        except TimeoutError:
-            raise SystemExit(f"only {len(self._done)} of {wanted} claims were done after {deadline_s:.0f} s") from None
+        began = time.monotonic()
+        while len(self._done) < wanted:
+            state = f"{len(self._done)} of {wanted} claims were done after {time.monotonic() - began:.0f} s"
+            if not processes.is_alive(operator):
+                raise SystemExit(f"the operator ended when {state}")
+            if time.monotonic() - began > deadline_s:
+                raise SystemExit(f"only {state}")
+            with contextlib.suppress(TimeoutError):  # look at the operator once a second
+                await asyncio.wait_for(self._reached.wait(), 1)
 
 
 def _only_status(claim: Object) -> Object:
@@ -144,14 +149,14 @@ async def _playing_runtimes(peer: Peer, load: Load, folder: Path) -> AsyncIterat
 
 
 @contextlib.contextmanager
-def _process(command: list[str], log: Path, kubeconfig: Path, load: Load) -> Iterator[int]:
+def _process(command: list[str], log: Path, kubeconfig: Path, load: Load) -> Iterator[ProcessId]:
     environment = peers.environment(kubeconfig, load.workers)
     pid = processes.start(command, log=log, environment=environment, dies_with_parent=True)
     process = processes.identify(pid)
     if process is None:
         raise SystemExit(f"{command[0]} ended at once: {log.read_text()[-2000:]}")
     try:
-        yield pid
+        yield process
     except BaseException:
         print(f"--- end of {log.name}\n{log.read_text()[-4000:]}")
         raise
@@ -169,15 +174,15 @@ async def _measure(
         await watch.synced.wait()
         before = usage.writes(plane)
         began = time.monotonic()
-        with _process(command, folder / "operator.log", plane.kubeconfig, load) as pid:
-            await progress.reached(load.present, load.deadline_s)
+        with _process(command, folder / "operator.log", plane.kubeconfig, load) as operator:
+            await progress.reached(load.present, load.deadline_s, operator)
             start_s = time.monotonic() - began
             began = time.monotonic()
             created = (f"created-{number:05d}" for number in range(load.created))
             await objects.create_claims(cluster, created, peer.fleet, load.writers)
-            await progress.reached(load.present + load.created, load.deadline_s)
+            await progress.reached(load.present + load.created, load.deadline_s, operator)
             stream_s = time.monotonic() - began
-            used = usage.of_process(pid)
+            used = usage.of_process(operator.pid)
         after = usage.writes(plane)
     finally:
         watching.cancel()
