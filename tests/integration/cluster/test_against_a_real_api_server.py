@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pathlib
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
+from kubernetes.aio.config import incluster_config
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
@@ -198,3 +201,18 @@ async def test_wrong_token_is_denied(api_server, namespace: str):
         with pytest.raises(errors.Denied) as caught:
             await stranger.list_all(PODS, namespace)
     assert caught.value.status == 401
+
+
+async def test_process_in_the_cluster_finds_server_authority_and_token(
+    api_server, namespace: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "token").write_text(api_server.token)
+    (tmp_path / "ca.crt").write_bytes(api_server.plane.authority.certificate)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    server = urlsplit(api_server.url)
+    monkeypatch.setenv(incluster_config.SERVICE_HOST_ENV_NAME, server.hostname)
+    monkeypatch.setenv(incluster_config.SERVICE_PORT_ENV_NAME, str(server.port))
+    async with await Cluster.connect() as inside:
+        pods, _ = await inside.list_all(PODS, namespace)
+    assert pods == []

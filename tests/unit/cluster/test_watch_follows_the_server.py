@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from cluster_fake_api_server import Answer, FakeApiServer, status
 
+from aibrix_operator.cluster import client
 from aibrix_operator.cluster.backoff import Backoff
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, Object
@@ -267,3 +268,26 @@ async def test_streams_that_end_at_once_and_say_nothing_are_not_a_busy_loop(api:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_silent_connection_is_given_up_and_the_watch_goes_on_without_a_list(
+    api: FakeApiServer, cluster, seen, monkeypatch
+):
+    monkeypatch.setattr(client, "_WATCH_SILENCE_S", 0.1)
+    async with following(cluster, seen) as watch:
+        await api.watched()
+        async with asyncio.timeout(5):
+            while api.count("WATCH") < 2:  # noqa: ASYNC110  # the deadline is real time's, on a real connection
+                await asyncio.sleep(0.01)
+        api.put("a")
+        await seen.until(lambda: names(watch) == {"a"})
+        assert watch.lists == 1
+
+
+async def test_object_of_a_megabyte_arrives_whole(api: FakeApiServer, cluster, seen):
+    async with following(cluster, seen) as watch:
+        await api.watched()
+        api.put("a", spec={"text": "x" * 1_000_000})
+        api.put("b")
+        await seen.until(lambda: names(watch) == {"a", "b"})
+        assert len(watch.objects[("default", "a")]["spec"]["text"]) == 1_000_000
