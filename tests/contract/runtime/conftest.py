@@ -1,9 +1,6 @@
 """One contract, two sidecars: every test of this folder runs against ours and against upstream's."""
 
-import fcntl
-import tempfile
 import uuid
-from pathlib import Path
 
 import pytest
 from sidecar_process import SERVED, Sidecar, until, upstream_python
@@ -17,21 +14,17 @@ def sidecar(request, tmp_path_factory):
             f"upstream's sidecar is not installed at {upstream_python()} (requirements/upstream.lock, docs/runtime.md)"
         )
     instance = Sidecar(request.param, tmp_path_factory.mktemp(request.param))
-    # Upstream's ports and segments are the machine's, so only one such sidecar may run on it at a time.
-    with (Path(tempfile.gettempdir()) / f"aibrix-contract-{request.param}.lock").open("w") as lock:
-        if request.param == "upstream":
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            instance.start()
-            yield instance
-        finally:
-            instance.end()
+    try:
+        instance.start()
+        yield instance
+    finally:
+        instance.end()
 
 
 @pytest.fixture(scope="session")
 def served_model(sidecar):
     """A model with claim and flags that tests share, since a boot takes longer than a test."""
-    name = f"served.{sidecar.kind}"
+    name = sidecar.own_name("served")
     sidecar.serve(name, **SERVED)
     return name
 
@@ -47,6 +40,6 @@ def served(sidecar, served_model):
 @pytest.fixture
 def model(request, sidecar):
     """A model name of this test's own; its engine is stopped afterwards."""
-    name = f"{request.node.originalname.removeprefix('test_')[:40].rstrip('_')}.{sidecar.kind}"
+    name = sidecar.own_name(request.node.originalname.removeprefix("test_")[:40].rstrip("_"))
     yield name
     sidecar.post("deactivate", model_name=name)

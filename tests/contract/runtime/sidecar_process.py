@@ -101,6 +101,10 @@ class Sidecar:
         )
         self._process = None
 
+    def own_name(self, text):
+        """A model name that no other test run has: upstream's segments are the whole machine's."""
+        return f"{text}.{self.kind}-{os.getpid()}"
+
     def start(self):
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("AIBRIX_", "KVCACHED_"))},
