@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from aibrix_operator.runtime.records import EngineProcess, EngineRecord
-from aibrix_operator.runtime_api.wire import PORT_MAX, ClaimRef, EnginePhase
+from aibrix_operator.runtime_api.wire import PORT_MAX, ClaimRef, EnginePhase, Text
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ class _StoredEngine(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    model_name: str = Field(min_length=1)
-    artifact_url: str
-    engine: str
+    model_name: Text = Field(min_length=1)
+    artifact_url: Text
+    engine: Text
     port: int = Field(ge=1, le=PORT_MAX)
     ipc_name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
     phase: EnginePhase
@@ -72,7 +72,7 @@ class _StoredEngine(BaseModel):
     pid: int | None = Field(default=None, gt=1)
     pid_start_time: str | None = None
     restart_count: int = Field(default=0, ge=0)
-    last_error: str | None = None
+    last_error: Text | None = None
     next_restart_at: StoredTime | None = None
     sleeping_footprint_bytes: int | None = Field(default=None, ge=0)
 

@@ -9,6 +9,8 @@ import json
 import logging
 from pathlib import Path
 
+from aibrix_operator.runtime_api.wire import is_encodable
+
 logger = logging.getLogger(__name__)
 
 
@@ -45,6 +47,6 @@ def cached_artifacts(cache_dir: Path) -> tuple[str, ...]:
         except (OSError, ValueError, RecursionError):
             continue
         url = content.get("artifact_url") if isinstance(content, dict) else None
-        if isinstance(url, str) and url:
+        if isinstance(url, str) and url and is_encodable(url):
             found.add(url)
     return tuple(sorted(found))

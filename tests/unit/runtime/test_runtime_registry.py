@@ -125,6 +125,8 @@ def test_a_file_that_is_none_of_ours_holds_nothing(registry, document):
         ("pid", -5),
         ("restart_count", -1),
         ("artifact_url", 7),
+        ("artifact_url", "\ud800"),
+        ("last_error", "\ud800"),
     ],
     ids=str,
 )

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import signal
+from datetime import timedelta
 
 import pytest
 from engine_records import make_record
 from fleet_bench import lives, members
 
+from aibrix_operator.runtime import supervisor
 from aibrix_operator.runtime.controls import BudgetExhaustedError
 from aibrix_operator.runtime.launcher import LaunchError
 from aibrix_operator.runtime.lifecycle import Adoption
@@ -218,3 +220,34 @@ async def test_a_lost_write_is_made_up_for_at_the_next_tick(bench, monkeypatch):
     await bench.tick()
     assert saves
     assert bench.settings.engine_registry_path.read_text() == '{"engines":[],"version":1}'
+
+
+async def test_a_look_that_fails_does_not_end_supervision(bench, monkeypatch):
+    looks, two_looks = [], asyncio.Event()
+
+    async def tick():
+        looks.append(1)
+        if len(looks) == 2:
+            two_looks.set()
+        raise RuntimeError("a look went wrong")
+
+    monkeypatch.setattr(supervisor, "TICK_S", 0)
+    monkeypatch.setattr(bench.supervisor, "tick", tick)
+    running = asyncio.create_task(bench.supervisor.run())
+    await asyncio.wait_for(two_looks.wait(), 10)
+    assert not running.done()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_an_engine_that_was_found_stopping_is_killed_once_its_grace_is_over(bench):
+    record = await bench.start_and_serve("deaf")
+    await bench.stop()
+    bench.now += timedelta(seconds=31)
+    bench.again()
+    await bench.supervisor.adopt()
+    assert bench.fleet.counters.adoptions[Adoption.STOPPING] == 1
+    await bench.until_dead(record.process.pid)
+    await bench.tick()
+    assert bench.record is None

@@ -15,7 +15,10 @@ def test_markers_are_listed_sorted_and_once(tmp_path):
     assert marker == {"model_name": "a", "artifact_url": "hf://z"}
 
 
-@pytest.mark.parametrize("content", ["", "[", "[]", "{}", '{"artifact_url":7}', '{"artifact_url":""}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[", "[]", "{}", '{"artifact_url":7}', '{"artifact_url":""}', '{"artifact_url":"\\ud800"}', "[" * 100_000],
+)
 def test_broken_markers_are_passed_over(tmp_path, content):
     weight_cache.write_marker(tmp_path, "a", "hf://a")
     (weight_cache.markers_dir(tmp_path) / "b.json").write_text(content)
