@@ -17,8 +17,9 @@ from rich.markup import escape
 from aibrix_operator.api import names
 from aibrix_operator.api.quantity import figure_bytes
 from aibrix_operator.cluster.resource import Object
+from aibrix_operator.explain import picture
 from aibrix_operator.ledger import figures
-from aibrix_operator.sandbox import picture, state, up
+from aibrix_operator.sandbox import state, up
 from aibrix_operator.sandbox.kubectl import Kubectl, KubectlError
 from aibrix_operator.sandbox.pool import POOL
 from aibrix_operator.sandbox.real_engine import questions

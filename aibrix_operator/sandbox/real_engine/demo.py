@@ -21,7 +21,8 @@ from typing import Any
 from rich.console import Console
 
 from aibrix_operator.cluster.resource import Object
-from aibrix_operator.sandbox import binaries, picture, processes, state, up
+from aibrix_operator.explain import picture
+from aibrix_operator.sandbox import binaries, processes, state, up
 from aibrix_operator.sandbox.building import BuildError
 from aibrix_operator.sandbox.control_plane import ControlPlaneError
 from aibrix_operator.sandbox.kubectl import Kubectl, KubectlError
