@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 
+from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase
 from aibrix_operator.ledger.card import Activity, Card, Occupant
 from aibrix_operator.modelclaim.memory import Composition
@@ -55,6 +56,9 @@ class Account:
     """By claim name."""
     has_cards: bool
     card: Card | None = None
+    """What is promised here: a sleeper that was asked for has its full seat back."""
+    plan_card: Card | None = None
+    """What limits are planned for: as ``card``, but a sleeper whose wake has no room yet stays at what it holds."""
     hole: str = ""
     strangers: tuple[ModelState, ...] = ()
     """Engines that answer to no instance here."""
@@ -62,13 +66,18 @@ class Account:
     @property
     def composition(self) -> Composition:
         """What the card's limits depend on besides load; only asked of cards that can be judged."""
+        uids = {s.claim.name: s.claim.uid for s in self.sittings}
+        occupants = () if self.plan_card is None else self.plan_card.occupants
         return frozenset(
-            (s.claim.uid, s.claim.seat, s.is_asleep) for s in self.sittings if s.is_charged and s.claim.seat is not None
+            (uids[o.claim], o.seat, o.activity is Activity.ASLEEP, o.lent_footprint_bytes) for o in occupants
         )
 
 
-def open_accounts(fleet: Fleet) -> dict[str, Account]:
-    """Pod name → account, for every Pod of the fleet. Instances on Pods that are not there have no account."""
+def open_accounts(fleet: Fleet, granted: Set[str] = frozenset()) -> dict[str, Account]:
+    """Pod name → account, for every Pod of the fleet. Instances on Pods that are not there have no account.
+
+    ``granted`` are the UIDs of claims whose wake is about to be carried out, so that their seat is planned for.
+    """
     seated: dict[str, list[tuple[Claim, Instance, bool]]] = defaultdict(list)
     for claim in fleet.claims:
         recorded = {i.pod for i in claim.status.instances}
@@ -77,10 +86,10 @@ def open_accounts(fleet: Fleet) -> dict[str, Account]:
         for instance in claim.writing_instances:
             if instance.pod not in recorded:
                 seated[instance.pod].append((claim, instance, False))
-    return {name: _open(pod, seated.get(name, ())) for name, pod in fleet.pods.items()}
+    return {name: _open(pod, seated.get(name, ()), granted) for name, pod in fleet.pods.items()}
 
 
-def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]]) -> Account:
+def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]], granted: Set[str]) -> Account:
     snapshot = pod.reading.snapshot
     engines = () if snapshot is None else snapshot.models
     sittings, strangers = _match(seated, engines)
@@ -91,8 +100,28 @@ def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]]) -> Account:
     if hole or snapshot is None:
         return Account(pod, sittings, has_cards, hole=hole, strangers=strangers)
     usable = min(a.hbm_usable_bytes for a in snapshot.accelerators if a.hbm_total_bytes > 0)
-    occupants = tuple(o for s in sittings if (o := _occupant(s)) is not None)
-    return Account(pod, sittings, has_cards, card=Card(pod.name, usable, occupants), strangers=strangers)
+    charged = [s for s in sittings if s.is_charged]
+    lenders = {s.claim.uid for s in charged if lent_bytes(s, pod) is not None}
+    asked = {uid for uid in lenders if any(s.claim.uid == uid and is_asked_for(s, pod) for s in charged)}
+    card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lenders - asked) for s in charged))
+    plan_card = card
+    if asked - granted:
+        lent = lenders - granted
+        plan_card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lent) for s in charged))
+    return Account(pod, sittings, has_cards, card, plan_card, strangers=strangers)
+
+
+def lent_bytes(sitting: Sitting, pod: Pod) -> int | None:
+    """What a sleeper without wake reserve was measured to hold; None for all others, and where it is not known."""
+    engine = sitting.engine
+    if engine is None or not pod.lends_seats or engine.phase is not EnginePhase.SLEEPING:
+        return None
+    return engine.sleeping_footprint_bytes or None
+
+
+def is_asked_for(sitting: Sitting, pod: Pod) -> bool:
+    """Whether the Pod carries a request to wake this claim's engine."""
+    return names.wake_annotation(sitting.claim.name) in pod.annotations
 
 
 def _match(
@@ -143,10 +172,10 @@ def find_hole(pod: Pod, sittings: Sequence[Sitting], strangers: Sequence[ModelSt
     return ""
 
 
-def _occupant(sitting: Sitting) -> Occupant | None:
+def occupant(sitting: Sitting, pod: Pod, is_lent: bool) -> Occupant:
+    """The charge of a sitting that is charged, on a card without holes."""
     seat = sitting.claim.seat
-    if seat is None or not sitting.is_charged:
-        return None
+    assert seat is not None, "a claim without seat makes its card unjudgeable"
     engine = sitting.engine
     activity = Activity.STARTING
     requests: int | None = 0
@@ -156,7 +185,8 @@ def _occupant(sitting: Sitting) -> Occupant | None:
         activity = Activity.SERVING
         is_read = engine.request_metrics_observed
         requests = engine.requests_running + engine.requests_waiting if is_read else None
-    return Occupant(sitting.claim.name, seat, sitting.mapped_bytes, activity, requests)
+    lent = lent_bytes(sitting, pod) if is_lent else None
+    return Occupant(sitting.claim.name, seat, sitting.mapped_bytes, activity, requests, lent)
 
 
 def is_serving(sitting: Sitting) -> bool:

@@ -12,8 +12,9 @@ from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import MODELCLAIM
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.events import ObjectReference
-from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, Object
 from aibrix_operator.cluster.step_queue import Finished as Ended
+from aibrix_operator.modelclaim.draft import ROUND_S
 from aibrix_operator.modelclaim.snapshot import Finished, Result
 from aibrix_operator.modelclaim.steps import (
     Activate,
@@ -22,10 +23,13 @@ from aibrix_operator.modelclaim.steps import (
     Deactivate,
     Note,
     Plan,
+    PoolRef,
     RuntimeStep,
     SetFinalizer,
     SetLimits,
+    Sleep,
     Step,
+    Wake,
     WriteStatus,
 )
 from aibrix_operator.modelclaim.world import Lane, World
@@ -41,19 +45,18 @@ def act(namespace: str, plan: Plan, world: World) -> None:
         _submit(namespace, step, world)
     for claim, note in plan.notes:
         raise_event(claim, note, world)
-    for uid, seconds in plan.look_again_s.items():
-        reader = world.readers.get(uid)
-        if reader is not None:
-            reader.look_again(seconds)
+    for uid, reader in world.readers.items():
+        reader.set_pace(plan.look_again_s.get(uid, ROUND_S))
     if plan.wake_after_s is not None:
         world.passes.wake_after(namespace, plan.wake_after_s)
 
 
-def raise_event(claim: ClaimRef, note: Note, world: World) -> None:
-    """An Event on the claim."""
-    regarding = ObjectReference(
-        f"{names.MODEL_GROUP}/{names.MODEL_VERSION}", MODELCLAIM.kind, claim.namespace, claim.name, claim.uid
-    )
+def raise_event(about: ClaimRef | PoolRef, note: Note, world: World) -> None:
+    """An Event on a claim, or on a pool's Deployment."""
+    version, kind_of = f"{names.MODEL_GROUP}/{names.MODEL_VERSION}", MODELCLAIM.kind
+    if isinstance(about, PoolRef):
+        version, kind_of = DEPLOYMENTS.api_version, "Deployment"
+    regarding = ObjectReference(version, kind_of, about.namespace, about.name, about.uid)
     kind = cast(Literal["Normal", "Warning"], str(note.type))
     world.recorder.emit(regarding, kind, note.reason, note.message, "Reconcile")
 
@@ -67,10 +70,13 @@ def _submit(namespace: str, step: Step, world: World) -> None:
             lane, run = ("claim", step.claim.uid), partial(_set_finalizer, step, world)
         case Annotate():
             lane, run = ("annotate", step.pod.uid), partial(_annotate, step, world)
-        case SetLimits() | Activate() | Deactivate():
+        case SetLimits() | Activate() | Deactivate() | Sleep() | Wake():
             _submit_runtime_step(namespace, step, world)
             return
-    if world.is_cooling(lane):
+    cooling_s = world.cooling_s(lane)
+    if cooling_s > 0:
+        # The pass that this wait was to end in may have come early, for another reason, and is not due again.
+        world.passes.wake_after(namespace, cooling_s)
         return
     started = world.api_steps.submit(lane, run, partial(_api_step_ended, namespace, step, world))
     if started and isinstance(step, WriteStatus):
@@ -169,6 +175,10 @@ async def _call_runtime(step: RuntimeStep, world: World) -> Result:
             return await world.runtimes.activate(base, step.request)
         case Deactivate():
             return await world.runtimes.deactivate(base, step.request)
+        case Sleep():
+            return await world.runtimes.sleep(base, step.request)
+        case Wake():
+            return await world.runtimes.wake(base, step.request)
         case SetLimits():
             result: Result = NotSent("no limit to write")
             for write in step.writes:

@@ -201,10 +201,10 @@ def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict
     if not is_due and memory.failures:
         _wait_for_round(account, memory, draft)
         return
-    assert account.card is not None
+    assert account.plan_card is not None
     cause = Cause.COMPOSITION if is_changed and memory.divided_for is not None else Cause.ROUND
     try:
-        targets = ledger_division.divide(account.card)
+        targets = ledger_division.divide(account.plan_card)
     except CannotDivide as error:
         if not is_due and not is_changed:
             _wait_for_round(account, memory, draft)
@@ -229,17 +229,17 @@ def _wait_for_round(account: Account, memory: CardMemory, draft: Draft) -> None:
 
 
 def _verdict(account: Account, memory: CardMemory, targets: Mapping[str, int]) -> RoundVerdict:
-    assert account.card is not None
+    assert account.plan_card is not None
     held = [_held(s) for s in account.sittings if s.is_charged]
-    return ledger_division.round_verdict(account.card, held, targets, memory.short)
+    return ledger_division.round_verdict(account.plan_card, held, targets, memory.short)
 
 
 def _is_worth_it(account: Account, memory: CardMemory, targets: Mapping[str, int], draft: Draft) -> bool:
     """Whether the round divides the card; remembers what the next round must know."""
-    assert account.card is not None
+    assert account.plan_card is not None
     held = [_held(s) for s in account.sittings if s.is_charged]
     verdict = _verdict(account, memory, targets)
-    threshold = ledger_division.threshold_bytes(account.card.usable_bytes)
+    threshold = ledger_division.threshold_bytes(account.plan_card.usable_bytes)
     is_first = memory.divided_for is None and any(
         abs(targets[h.claim] - h.limit_bytes) >= threshold for h in held if h.limit_bytes >= 0
     )

@@ -114,10 +114,10 @@ def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found
         account = draft.accounts[answer.pod]
         placements.seat(answer.pod, claim, seat)
         draft.remember_claim(claim, refusal=None)
-        if account.card is None:
+        if account.plan_card is None:
             found.records[claim.name] = (answer.pod, 0)
             return
-        targets = ledger_division.divide(account.card.with_occupant(Occupant(claim.name, seat)))
+        targets = ledger_division.divide(account.plan_card.with_occupant(Occupant(claim.name, seat)))
         division = dividing.plan(account, Cause.PLACEMENT, targets, claim.name, seat)
         cards.apply(account, division, dividing.begin(account, division), draft, found.records)
         return

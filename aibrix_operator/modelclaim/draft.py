@@ -9,9 +9,9 @@ from typing import Any
 
 from aibrix_operator.ledger.card import Card, Occupant, Seat
 from aibrix_operator.modelclaim.accounts import Account, Sitting
-from aibrix_operator.modelclaim.memory import CardMemory, ClaimMemory, Memory
+from aibrix_operator.modelclaim.memory import Activity, CardMemory, ClaimMemory, Memory
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Moment, Pod
-from aibrix_operator.modelclaim.steps import ClaimRef, Note, Plan, PodRef, RuntimeStep, Step
+from aibrix_operator.modelclaim.steps import ClaimRef, Note, Plan, PodRef, PoolRef, RuntimeStep, Step
 
 ROUND_S = 10.0
 """The pace of everything that no event announces."""
@@ -45,7 +45,13 @@ class Draft:
     """Pod UID → memory."""
     passes: int
     steps: list[Step] = field(default_factory=list)
-    notes: list[tuple[ClaimRef, Note]] = field(default_factory=list)
+    activities: dict[str, Activity] = field(default_factory=dict)
+    """When each engine was last seen busy (``activity.key_of`` → Activity)."""
+    policy_errors: dict[str, str] = field(default_factory=dict)
+    policy_due_s: dict[str, float] = field(default_factory=dict)
+    notes: list[tuple[ClaimRef | PoolRef, Note]] = field(default_factory=list)
+    off_route: set[str] = field(default_factory=set)
+    """UIDs of claims whose engine is on its way to sleep: no request is to reach it."""
     asked: set[str] = field(default_factory=set)
     """UIDs of Pods whose runtime gets a step in this pass."""
     newcomers: dict[str, Occupant] = field(default_factory=dict)
@@ -113,6 +119,9 @@ class Draft:
             passes=self.passes,
             cards={uid: m for uid, m in self.cards.items() if uid in pod_uids},
             claims={uid: m for uid, m in self.claims.items() if uid in claim_uids},
+            activities={k: a for k, a in self.activities.items() if k.partition("/")[0] in pod_uids},
+            policy_errors=self.policy_errors,
+            policy_due_s=self.policy_due_s,
         )
         wake_after = None if self.wake_at_s is None else max(0.0, self.wake_at_s - self.now.monotonic_s)
         plan = Plan((*steps_first, *self.steps), tuple(self.notes), self.look_again_s, wake_after)

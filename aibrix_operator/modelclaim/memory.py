@@ -10,8 +10,8 @@ from typing import TypeAlias
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.publish import Scheduled
 
-# What a card's limits depend on besides load: (claim UID, seat, asleep) of every instance charged to it.
-Composition: TypeAlias = frozenset[tuple[str, Seat, bool]]
+# What a card's limits depend on besides load: (claim UID, seat, asleep, lent footprint) of all that is charged to it.
+Composition: TypeAlias = frozenset[tuple[str, Seat, bool, int | None]]
 
 
 class Cause(StrEnum):
@@ -115,6 +115,53 @@ class LimitWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Activity:
+    """When an engine was last seen busy, kept by Pod UID and ipc name. After a restart every engine looks busy now."""
+
+    busy_s: float
+    completions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GoingToSleep:
+    """An engine on its way to sleep: off the route, looked at again, then put to sleep."""
+
+    pod_uid: str
+    operation_id: str
+    idle_s: float
+    """For how long it had been idle when it was chosen."""
+    completions: int | None
+    """Its completion counter then: one more since, and it stays awake."""
+    waker: str = ""
+    """Model that it makes room for; empty when it sleeps for being idle."""
+    window_s: int = 0
+    """The idle window of its pool."""
+    unrouted_s: float | None = None
+    """When its route was first seen gone."""
+    unrouted_reading: int = 0
+    """Sequence of the reading then: only a later one proves that it is idle."""
+    sent_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WakeRequest:
+    """A request to wake an engine, from when it was first seen until the engine serves."""
+
+    pod_uid: str
+    requested_at: str
+    """The annotation's value: what tells one request from the next."""
+    first_seen_s: float
+    is_granted: bool = False
+    """Its seat is charged again, and the card is divided for it."""
+    sent_s: float | None = None
+    """When the runtime was last asked; it is asked again with the same operation id."""
+    is_done: bool = False
+    """The runtime has carried it out."""
+    waits_for: str = ""
+    """Why it waits for room; empty while it does not."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimMemory:
     """One claim, kept by its UID; dropped with the claim."""
 
@@ -134,6 +181,12 @@ class ClaimMemory:
     """The limit in force when its engine was found above its record and taken off the route; -1 when unreadable."""
     limit_failed_s: float | None = None
     """When KVLimitFailed was last raised for its engine."""
+    going_to_sleep: GoingToSleep | None = None
+    wake_request: WakeRequest | None = None
+    asleep_bytes: int | None = None
+    """What its engine held the last time it was seen asleep."""
+    told_footprint_unknown: bool = False
+    """SleepingFootprintUnknown was raised for this sleep."""
     drain_since_s: float | None = None
     """When its route was first seen gone, for a claim being deleted."""
     asked_to_stop: frozenset[str] = frozenset()
@@ -151,3 +204,9 @@ class Memory:
     """By Pod UID."""
     claims: Mapping[str, ClaimMemory] = field(default_factory=dict)
     """By claim UID."""
+    activities: Mapping[str, Activity] = field(default_factory=dict)
+    """By Pod UID and ipc name (``activity.key_of``)."""
+    policy_errors: Mapping[str, str] = field(default_factory=dict)
+    """Deployment UID → the annotation and error class that were complained about."""
+    policy_due_s: Mapping[str, float] = field(default_factory=dict)
+    """Deployment UID → when its policy is applied next."""

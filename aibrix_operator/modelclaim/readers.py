@@ -12,6 +12,8 @@ from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.runtime_api.outcome import Done, NotSent, Outcome
 
+FASTEST_PACE_S = 1.0
+
 
 class Runtimes(Protocol):
     """The calls of the runtime sidecar's client (``runtime_api.client.RuntimeClient``)."""
@@ -21,6 +23,10 @@ class Runtimes(Protocol):
     async def activate(self, base: str, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]: ...
 
     async def deactivate(self, base: str, request: wire.DeactivateRequest) -> Outcome[wire.DeactivateResponse]: ...
+
+    async def sleep(self, base: str, request: wire.SleepRequest) -> Outcome[wire.OperationResponse]: ...
+
+    async def wake(self, base: str, request: wire.WakeRequest) -> Outcome[wire.OperationResponse]: ...
 
     async def set_kv_limit(self, base: str, request: wire.KVLimitRequest) -> Outcome[wire.OperationResponse]: ...
 
@@ -43,6 +49,7 @@ class Reader:
         self._changed = changed
         self._poked = asyncio.Event()
         self._due_s = 0.0
+        self._pace_s = ROUND_S
         self._discards = 0
         self._said: Hashable = None
         self._task: asyncio.Task[None] | None = None
@@ -66,8 +73,13 @@ class Reader:
         self._said = None
         self.look_again(0.0)
 
+    def set_pace(self, seconds: float) -> None:
+        """Read every ``seconds`` from now on (at most once a second), and the next time after ``seconds``."""
+        self._pace_s = max(FASTEST_PACE_S, seconds)
+        self.look_again(seconds)
+
     def look_again(self, seconds: float) -> None:
-        """Read again after ``seconds`` at the latest."""
+        """Read again after ``seconds`` at the latest, once."""
         due_s = asyncio.get_running_loop().time() + seconds
         if due_s < self._due_s:
             self._due_s = due_s
@@ -76,7 +88,7 @@ class Reader:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._due_s = loop.time() + ROUND_S
+            self._due_s = loop.time() + self._pace_s
             discards = self._discards
             outcome = await self._runtimes.snapshot(self._base)
             if discards == self._discards:

@@ -15,10 +15,14 @@ from aibrix_operator.modelclaim.snapshot import Moment
 from aibrix_operator.modelclaim.steps import ClaimRef, EventType, Note
 from aibrix_operator.modelclaim.world import World
 
+REST = 2.0
+"""A namespace rests twice as long as its last pass took: what happens meanwhile is one pass, not many, and the steps of
+the last plan get the event loop."""
+
 
 def attach(world: World) -> None:
     """Give the world its queue of passes: one pass per namespace at a time."""
-    world.passes = WorkQueue("modelclaim", partial(reconcile, world=world), workers=1)
+    world.passes = WorkQueue("modelclaim", partial(reconcile, world=world), workers=1, rest=REST)
 
 
 async def reconcile(namespace: str, world: World) -> None:

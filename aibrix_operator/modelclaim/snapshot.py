@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from aibrix_operator.api.modelclaim import Instance, ModelClaimSpec, ModelClaimStatus
+from aibrix_operator.api.pool_policy import Lifecycle, PoolPolicy
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.steps import RuntimeStep
 from aibrix_operator.runtime_api import wire
@@ -90,6 +91,26 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """A warm pool's Deployment and its policy."""
+
+    namespace: str
+    deployment: str
+    uid: str
+    annotation: str = ""
+    """The policy as it was written; empty without one."""
+    policy: PoolPolicy | None = None
+    """None: no policy, or one that cannot be read."""
+    error_class: str = ""
+    error: str = ""
+    """What is wrong with the annotation."""
+
+    @property
+    def lifecycle(self) -> Lifecycle | None:
+        return None if self.policy is None else self.policy.lifecycle
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One Pod of the namespace that carries both pool labels, or on which an instance is recorded."""
 
@@ -110,10 +131,16 @@ class Pod:
     """When the runtime step under way was sent; None when there is none."""
     is_annotating: bool = False
     """An annotation patch of ours is under way."""
+    owner_uid: str = ""
+    """UID of the ReplicaSet that controls it; empty without one."""
+    pool: Pool | None = None
+    """None when its Deployment is not known: it then counts as one without policy."""
 
     @property
-    def key(self) -> str:
-        return self.uid
+    def lends_seats(self) -> bool:
+        """Whether a sleeper here is charged only what it holds, so that its seat may be given away."""
+        lifecycle = None if self.pool is None else self.pool.lifecycle
+        return lifecycle is not None and lifecycle.no_wake_reserve_while_asleep
 
 
 Result: TypeAlias = Outcome[wire.ActivateResponse] | Outcome[wire.DeactivateResponse] | Outcome[wire.OperationResponse]

@@ -22,6 +22,15 @@ class PodRef:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRef:
+    """Which Deployment an Event is about."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimRef:
     """Which claim a step is for, as it was read."""
 
@@ -74,6 +83,24 @@ class Deactivate:
 
 
 @dataclass(frozen=True, slots=True)
+class Sleep:
+    """Put an engine to sleep that is off its route and was seen idle."""
+
+    pod: PodRef
+    claim_uid: str
+    request: wire.SleepRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Wake an engine whose seat is free."""
+
+    pod: PodRef
+    claim_uid: str
+    request: wire.WakeRequest
+
+
+@dataclass(frozen=True, slots=True)
 class Annotate:
     """Write or delete (None) route and wake annotations of one Pod."""
 
@@ -98,7 +125,7 @@ class SetFinalizer:
     present: bool
 
 
-RuntimeStep: TypeAlias = SetLimits | Activate | Deactivate
+RuntimeStep: TypeAlias = SetLimits | Activate | Deactivate | Sleep | Wake
 Step: TypeAlias = RuntimeStep | Annotate | WriteStatus | SetFinalizer
 
 
@@ -107,9 +134,9 @@ class Plan:
     """What a pass asks for. The order of ``steps`` means nothing: what depends on another waits for a later pass."""
 
     steps: tuple[Step, ...] = ()
-    notes: tuple[tuple[ClaimRef, Note], ...] = ()
+    notes: tuple[tuple[ClaimRef | PoolRef, Note], ...] = ()
     """Events that hang on no status write."""
     look_again_s: Mapping[str, float] = field(default_factory=dict)
-    """Pod UID → seconds until its runtime is to be read again."""
+    """Pod UID → seconds between readings of its runtime until the next plan; all others are read every round."""
     wake_after_s: float | None = None
     """When the next pass is due for reasons of time alone."""

@@ -150,7 +150,7 @@ class World:
         self.cooling[lane] = _Cooling(failures, self.monotonic_s() + wait_s)
         return wait_s
 
-    def is_cooling(self, lane: Lane) -> bool:
-        """Whether the lane is left alone now."""
+    def cooling_s(self, lane: Lane) -> float:
+        """For how long the lane is still left alone; 0 when it is not."""
         cooling = self.cooling.get(lane)
-        return cooling is not None and cooling.until_s > self.monotonic_s()
+        return 0.0 if cooling is None else max(0.0, cooling.until_s - self.monotonic_s())

@@ -45,7 +45,7 @@ class SimulatedEngine:
     sleeping_footprint_bytes: int | None = None
     since: float = 0.0
     operations: set[str] = field(default_factory=set)
-    """Ids of the limit writes that were carried out; a new process of the engine does not forget them."""
+    """Ids of the operations that were carried out; a new process of the engine does not forget them."""
 
 
 @dataclass
@@ -55,6 +55,9 @@ class SimulatedRuntime:
     usable_bytes: tuple[int, ...]
     """Per GPU; a negative size: cannot be measured now."""
     boot_s: float = 1.0
+    wake_s: float = 1.0
+    asleep_bytes: int | None = 300 * 2**20
+    """What an engine holds asleep, as measured; None: not attributable."""
     stop_s: float = 0.0
     """How long a stopped engine takes to exit."""
     cached_artifacts: tuple[str, ...] = ()
@@ -127,11 +130,7 @@ class SimulatedRuntime:
         engine.operations.add(request.operation_id)
         if is_new and engine.limit_bytes >= 0 and not self.ignores_limits:
             engine.limit_bytes = request.limit_bytes
-        return Done(
-            wire.OperationResponse(
-                model_name=engine.model, operation_id=request.operation_id, applied=is_new, phase=engine.phase
-            )
-        )
+        return _operation(engine, request.operation_id, applied=is_new)
 
     def seat(self, request: wire.ActivateRequest, limit_bytes: int, **engine: Any) -> SimulatedEngine:
         """An engine that has long been up, with the given fields."""
@@ -161,6 +160,31 @@ class SimulatedRuntime:
         engine.phase, engine.since = EnginePhase.FAILED, asyncio.get_running_loop().time()
         engine.last_error, engine.mapped_bytes, engine.running, engine.waiting = error, 0, 0, 0
 
+    def carry_out_sleep(self, request: wire.SleepRequest) -> Outcome[wire.OperationResponse]:
+        """A sleep as the sidecar does it: refused while requests run, done once per operation."""
+        engine = self.engines.get(request.model_name)
+        if engine is None:
+            return Refused(f"model '{request.model_name}' is not active", 404)
+        if request.operation_id in engine.operations or engine.phase is EnginePhase.SLEEPING:
+            return _operation(engine, request.operation_id, applied=False)
+        if engine.running + engine.waiting:
+            return Refused(f"model {engine.model} is still serving requests, so it is not put to sleep", 409)
+        engine.operations.add(request.operation_id)
+        self.sleep(engine.model, self.asleep_bytes)
+        return _operation(engine, request.operation_id)
+
+    def carry_out_wake(self, request: wire.WakeRequest) -> Outcome[wire.OperationResponse]:
+        """A wake as the sidecar does it: the engine boots for ``wake_s``; done once per operation."""
+        engine = self.engines.get(request.model_name)
+        if engine is None:
+            return Refused(f"model '{request.model_name}' is not active", 404)
+        if request.operation_id in engine.operations or engine.phase is not EnginePhase.SLEEPING:
+            return _operation(engine, request.operation_id, applied=False)
+        engine.operations.add(request.operation_id)
+        self.wake(engine.model)
+        engine.phase, engine.boots_until_s = EnginePhase.BOOTING, engine.since + self.wake_s
+        return _operation(engine, request.operation_id)
+
     def sleep(self, model: str, asleep_bytes: int | None = None) -> None:
         """Put an engine to sleep as a call past the operator would."""
         engine = self.engines[model]
@@ -172,6 +196,13 @@ class SimulatedRuntime:
         engine = self.engines[model]
         engine.phase, engine.sleeping_footprint_bytes = EnginePhase.ACTIVE, None
         engine.since = asyncio.get_running_loop().time()
+
+
+def _operation(engine: SimulatedEngine, operation_id: str, applied: bool = True) -> Done[wire.OperationResponse]:
+    answer = wire.OperationResponse(
+        model_name=engine.model, operation_id=operation_id, applied=applied, phase=engine.phase
+    )
+    return Done(answer)
 
 
 class SimulatedRuntimes:
@@ -206,6 +237,14 @@ class SimulatedRuntimes:
     async def deactivate(self, base: str, request: wire.DeactivateRequest) -> Outcome[wire.DeactivateResponse]:
         call: Call = ("deactivate", request.model_name, 0, "")
         return await self._call(base, call, request, lambda runtime: runtime.deactivate(request.model_name))
+
+    async def sleep(self, base: str, request: wire.SleepRequest) -> Outcome[wire.OperationResponse]:
+        call: Call = ("sleep", request.model_name, 0, request.operation_id)
+        return await self._call(base, call, request, lambda runtime: runtime.carry_out_sleep(request))
+
+    async def wake(self, base: str, request: wire.WakeRequest) -> Outcome[wire.OperationResponse]:
+        call: Call = ("wake", request.model_name, 0, request.operation_id)
+        return await self._call(base, call, request, lambda runtime: runtime.carry_out_wake(request))
 
     async def set_kv_limit(self, base: str, request: wire.KVLimitRequest) -> Outcome[wire.OperationResponse]:
         call: Call = ("kv-limit", request.model_name, request.limit_bytes, request.operation_id)
