@@ -76,6 +76,14 @@ class Reason(StrEnum):
     KV_LIMIT_FAILED = "KVLimitFailed"
     KV_LIMIT_NOT_HELD = "KVLimitNotHeld"
     DRAIN_TIMED_OUT = "DrainTimedOut"
+    SLEPT_TO_MAKE_ROOM = "SleptToMakeRoom"
+    SLEEPING_FOOTPRINT_UNKNOWN = "SleepingFootprintUnknown"
+    WAITING_FOR_ROOM = "WaitingForRoom"
+    WAKING = "Waking"
+    WAKE_FAILED = "WakeFailed"
+    WAKE_REQUEST_EXPIRED = "WakeRequestExpired"
+    INVALID_POOL_POLICY = "InvalidPoolPolicy"
+    POOL_POLICY_VALID = "PoolPolicyValid"
 
 
 LabelKey = Annotated[str, StringConstraints(max_length=317)]

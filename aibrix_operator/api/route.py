@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -19,6 +19,10 @@ class RouteState(StrEnum):
     FAILED = "failed"
 
 
+RouteReason: TypeAlias = Literal["", "WaitingForRoom", "Moving"]
+"""Why it sleeps or has failed, where the state does not say."""
+
+
 class RouteError(ValueError):
     """A route annotation that says nothing usable; only that entry is ignored."""
 
@@ -30,7 +34,7 @@ class Route(Contract):
     port: Annotated[int, Field(ge=0, le=65535)]
     state: RouteState
     wake_by_request: bool = True
-    reason: Literal["", "WaitingForRoom", "Moving"] = ""
+    reason: RouteReason = ""
 
     @model_validator(mode="after")
     def _port_and_state_agree(self) -> Route:
@@ -69,4 +73,4 @@ class _Wire(Contract):
     port: int = 0
     state: RouteState | None = None
     wake_by_request: bool = False
-    reason: Literal["", "WaitingForRoom", "Moving"] = ""
+    reason: RouteReason = ""

@@ -7,17 +7,31 @@ to place (oldest first), and cards that are divided anew.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from aibrix_operator.api.modelclaim import Instance, ModelClaimStatus, Reason
+from aibrix_operator.api.modelclaim import Instance, InstancePhase, ModelClaimStatus, Reason
 from aibrix_operator.ledger import division as ledger_division
 from aibrix_operator.ledger.card import Occupant, Seat
 from aibrix_operator.ledger.placement import Placed
-from aibrix_operator.modelclaim import cards, dividing, health, outcomes, publish, retire, routes, starting
+from aibrix_operator.modelclaim import (
+    activity,
+    cards,
+    dividing,
+    health,
+    outcomes,
+    publish,
+    retire,
+    routes,
+    sleeping,
+    starting,
+    waking,
+)
 from aibrix_operator.modelclaim.accounts import Account, is_booting, open_accounts
 from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, claim_ref
-from aibrix_operator.modelclaim.memory import Cause, Memory
+from aibrix_operator.modelclaim.health import Verdict
+from aibrix_operator.modelclaim.memory import Cause, Memory, WakeRequest
 from aibrix_operator.modelclaim.placing import Placements, next_wait, refusal
 from aibrix_operator.modelclaim.publish import Scheduled
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Moment
@@ -42,15 +56,31 @@ class _Findings:
 
 def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     """The plan of one pass over a namespace, and what to remember for the next."""
-    draft = Draft(fleet, now, open_accounts(fleet), dict(memory.claims), dict(memory.cards), passes=memory.passes + 1)
+    granted = frozenset(uid for uid, m in memory.claims.items() if m.wake_request and m.wake_request.is_granted)
+    draft = Draft(
+        fleet,
+        now,
+        open_accounts(fleet, granted),
+        dict(memory.claims),
+        dict(memory.cards),
+        passes=memory.passes + 1,
+        activities=dict(memory.activities),
+        policy_errors=dict(memory.policy_errors),
+        policy_due_s=dict(memory.policy_due_s),
+    )
     found = _Findings()
     cards.remember_accounts(draft)
     outcomes.fold(draft)
+    for account in draft.accounts.values():
+        activity.watch(account, draft)
     for claim in fleet.claims:
         if claim.is_deleting:
             retire.retire(claim, draft)
     for account in draft.accounts.values():
         retire.stop_orphans(account, draft)
+    for account in draft.accounts.values():
+        sleeping.continue_sleeps(account, draft)
+        waking.wake_sleepers(account, draft)
     cards.continue_divisions(draft, found.records)
     for account in draft.accounts.values():
         _look_at(account, draft, found)
@@ -59,6 +89,8 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
             starting.start_engine(account, sitting, draft)
     _place_waiting(draft, found)
     cards.start_divisions(draft, found.records)
+    sleeping.watch_policies(draft)
+    sleeping.apply_policies(draft)
     for claim in fleet.claims:
         _publish(claim, draft, found)
     for account in draft.accounts.values():
@@ -75,14 +107,28 @@ def _look_at(account: Account, draft: Draft, found: _Findings) -> None:
         claim = sitting.claim
         if claim.is_deleting or not sitting.is_recorded:
             continue
-        verdict = health.judge(sitting, pod)
+        request = draft.claim_memory(claim).wake_request
+        verdict = health.judge(sitting, pod, was_asleep=request is not None and request.sent_s is not None)
         found.notes[claim.uid] += verdict.notes
+        if verdict.instance.phase is InstancePhase.SLEEPING:
+            if sitting.instance.phase is not InstancePhase.SLEEPING and not claim.is_writing:
+                found.notes[claim.uid] += sleeping.asleep_note(sitting, pod.name, draft)
+            sleeping.watch_sleeper(account, sitting, draft)
+            verdict = _with_reason(verdict, request)
         found.notes[claim.uid] += starting.hold_to_record(account, sitting, verdict, draft)
         found.instances[pod.name][claim.uid] = verdict.instance
     if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
         draft.look_again(pod, BOOT_PACE_S)
         # A reading that says nothing new wakes no pass, and only a pass asks for the next early reading.
         draft.wake_at(draft.now.monotonic_s + BOOT_PACE_S)
+
+
+def _with_reason(verdict: Verdict, request: WakeRequest | None) -> Verdict:
+    """The sleeper with why it is not woken, if it was asked for and waits."""
+    reason = Reason.WAITING_FOR_ROOM if request is not None and request.waits_for else ""
+    if verdict.instance.reason == reason:
+        return verdict
+    return dataclasses.replace(verdict, instance=verdict.instance.model_copy(update={"reason": str(reason)}))
 
 
 def _place_waiting(draft: Draft, found: _Findings) -> None:

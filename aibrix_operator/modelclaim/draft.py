@@ -50,6 +50,8 @@ class Draft:
     policy_errors: dict[str, str] = field(default_factory=dict)
     policy_due_s: dict[str, float] = field(default_factory=dict)
     notes: list[tuple[ClaimRef | PoolRef, Note]] = field(default_factory=list)
+    drop_wakes: set[tuple[str, str]] = field(default_factory=set)
+    """(Pod UID, claim name) of wake requests to be taken off their Pod."""
     off_route: set[str] = field(default_factory=set)
     """UIDs of claims whose engine is on its way to sleep: no request is to reach it."""
     asked: set[str] = field(default_factory=set)

@@ -36,6 +36,7 @@ class _Case:
 
     sitting: Sitting
     pod: Pod
+    was_asleep: bool
     model: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,9 +52,12 @@ class _Case:
         return Verdict(before if after == before else after, notes)
 
 
-def judge(sitting: Sitting, pod: Pod) -> Verdict:
-    """Judge one instance on a Pod that runs. A runtime that cannot be read leaves everything as it was."""
-    case = _Case(sitting, pod)
+def judge(sitting: Sitting, pod: Pod, was_asleep: bool = False) -> Verdict:
+    """Judge one instance on a Pod that runs. A runtime that cannot be read leaves everything as it was.
+
+    ``was_asleep`` says that the engine boots because it was woken.
+    """
+    case = _Case(sitting, pod, was_asleep)
     before, engine = sitting.instance, sitting.engine
     if pod.reading.snapshot is None or before.phase is InstancePhase.FAILED:
         return Verdict(before)
@@ -64,7 +68,7 @@ def judge(sitting: Sitting, pod: Pod) -> Verdict:
         message = f"model {case.model} failed on pod {pod.name}: {error}"
         return case.becomes(InstancePhase.FAILED, Note(EventType.WARNING, Reason.ENGINE_FAILED, message))
     if engine.phase is EnginePhase.SLEEPING:
-        return case.becomes(InstancePhase.SLEEPING, *_fell_asleep(case, engine), port=engine.port)
+        return case.becomes(InstancePhase.SLEEPING, port=engine.port)
     if not engine.ready or engine.port == 0 or engine.phase in (EnginePhase.RESTARTING, EnginePhase.STOPPING):
         return case.becomes(InstancePhase.ACTIVATING, *_unhealthy(case), *_starting(case, engine), port=engine.port)
     return _judge_ready(case, engine)
@@ -118,17 +122,8 @@ def _starting(case: _Case, engine: ModelState) -> tuple[Note, ...]:
     return (Note(EventType.NORMAL, Reason.ACTIVATING, message),)
 
 
-def _fell_asleep(case: _Case, engine: ModelState) -> tuple[Note, ...]:
-    if case.sitting.instance.phase is InstancePhase.SLEEPING:
-        return ()
-    held = engine.sleeping_footprint_bytes
-    note = f"it holds {figures.size(held)} asleep" if held else "what it holds asleep could not be measured"
-    message = f"model {case.model} is sleeping on pod {case.pod.name} and marked non-routable; {note}"
-    return (Note(EventType.NORMAL, Reason.SLEEPING, message),)
-
-
 def _routable(case: _Case, engine: ModelState) -> Note:
     where = f"on pod {case.pod.name}:{engine.port}"
-    if case.sitting.instance.phase is InstancePhase.SLEEPING:
+    if case.was_asleep or case.sitting.instance.phase is InstancePhase.SLEEPING:
         return Note(EventType.NORMAL, Reason.WOKEN, f"model {case.model} woke and is routable {where}")
     return Note(EventType.NORMAL, Reason.ACTIVATED, f"model {case.model} ready and routable {where}")

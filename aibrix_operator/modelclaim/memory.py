@@ -183,6 +183,8 @@ class ClaimMemory:
     """When KVLimitFailed was last raised for its engine."""
     going_to_sleep: GoingToSleep | None = None
     wake_request: WakeRequest | None = None
+    refused_wake: str = ""
+    """The request (its annotation's value) that has ended; it is no new one while the annotation is still there."""
     asleep_bytes: int | None = None
     """What its engine held the last time it was seen asleep."""
     told_footprint_unknown: bool = False

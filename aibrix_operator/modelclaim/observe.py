@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aibrix_operator.api import names
 from aibrix_operator.modelclaim.parse import UnreadableClaim
 from aibrix_operator.modelclaim.readers import Reader
-from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod
+from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod, Pool
 from aibrix_operator.modelclaim.world import World
 
 Complain = Callable[[dict[str, object], str], None]
@@ -28,8 +28,22 @@ def observe(namespace: str, world: World, complain: Complain) -> Fleet:
             continue
         if names.POOL_LABEL in metadata["labels"] or metadata["annotations"] or metadata["name"] in seated:
             pods[metadata["name"]] = _with_reading(world.pod_of(slim), namespace, world)
+    pools = _pools(namespace, world)
+    pods = {
+        n: dataclasses.replace(p, pool=pools.get(p.owner_uid)) if p.owner_uid in pools else p for n, p in pods.items()
+    }
     finished = tuple(world.finished.pop(namespace, ()))
     return Fleet(namespace, tuple(sorted(claims, key=lambda c: c.age_key)), pods, finished)
+
+
+def _pools(namespace: str, world: World) -> dict[str, Pool]:
+    """UID of a ReplicaSet → the pool of the Deployment that controls it."""
+    deployments = {d["metadata"]["uid"]: d for (ns, _), d in world.deployments.items() if ns == namespace}
+    return {
+        r["metadata"]["uid"]: world.pool_of(deployments[r["owner"]])
+        for (ns, _), r in world.replica_sets.items()
+        if ns == namespace and r["owner"] in deployments
+    }
 
 
 def _claims(namespace: str, world: World, complain: Complain) -> list[Claim]:

@@ -9,19 +9,21 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import kopf
 
+from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.events import EventRecorder
-from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, key_of
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, key_of
 from aibrix_operator.cluster.watch import Change, Watch, without_bookkeeping
 from aibrix_operator.modelclaim import handlers, reconcile
-from aibrix_operator.modelclaim.parse import slim_pod
+from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api.client import RuntimeClient
 
@@ -56,19 +58,12 @@ async def serve(settings: Settings) -> None:
         recorder = EventRecorder(cluster, component="aibrix-operator", instance=socket.gethostname())
         world = World(cluster, RuntimeClient(session, token), recorder, lambda: datetime.now(UTC))
         reconcile.attach(world)
-        pods = Watch(
-            cluster,
-            PODS,
-            namespace=settings.namespace,
-            slim=slim_pod,
-            on_event=lambda change, old, new: reconcile.pod_changed(world, change, old, new),
-        )
-        world.use_pods(pods.objects)
+        watches = _watch(cluster, world, settings.namespace)
         recorder.start()
-        background = [
-            asyncio.create_task(pods.run(), name="watch of pods"),
-            asyncio.create_task(_follow_claims(cluster, pods, world, settings.namespace), name="list of claims"),
-        ]
+        background = [asyncio.create_task(w.run(), name=f"watch of {w.resource.plural}") for w in watches]
+        background.append(
+            asyncio.create_task(_follow_claims(cluster, watches, world, settings.namespace), name="list of claims")
+        )
         try:
             await _run_kopf(world, settings)
         finally:
@@ -76,6 +71,29 @@ async def serve(settings: Settings) -> None:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await cluster.close()
+
+
+def _watch(cluster: Cluster, world: World, namespace: str | None) -> list[Watch]:
+    """The watches of kinds that are not ours: Pods, and what leads from a Pod to its pool's policy."""
+    pods = Watch(cluster, PODS, namespace=namespace, slim=slim_pod, on_event=partial(reconcile.pod_changed, world))
+    replica_sets = Watch(
+        cluster,
+        REPLICA_SETS,
+        namespace=namespace,
+        label_selector=names.POOL_LABEL,  # a ReplicaSet carries the labels of its Pods
+        slim=slim_replica_set,
+        on_event=partial(reconcile.pool_changed, world),
+    )
+    deployments = Watch(
+        cluster,
+        DEPLOYMENTS,
+        namespace=namespace,
+        slim=slim_deployment,
+        on_event=partial(reconcile.pool_changed, world),
+    )
+    world.use_pods(pods.objects)
+    world.replica_sets, world.deployments = replica_sets.objects, deployments.objects
+    return [pods, replica_sets, deployments]
 
 
 async def _run_kopf(world: World, settings: Settings) -> None:
@@ -105,7 +123,7 @@ async def _run_kopf(world: World, settings: Settings) -> None:
     )
 
 
-async def _follow_claims(cluster: Cluster, pods: Watch, world: World, namespace: str | None) -> None:
+async def _follow_claims(cluster: Cluster, watches: Sequence[Watch], world: World, namespace: str | None) -> None:
     """Fill the cache before the first pass, and drop from it now and then what no watch said was deleted."""
     while True:
         try:
@@ -116,7 +134,8 @@ async def _follow_claims(cluster: Cluster, pods: Watch, world: World, namespace:
             continue
         _take_list(world, [without_bookkeeping(obj) for obj in listed], int(version) if version.isdecimal() else 0)
         if not world.is_synced:
-            await pods.synced.wait()
+            for watch in watches:
+                await watch.synced.wait()
             world.is_synced = True
             world.passes.start()
             for name in {key[0] for key in (*world.watched_claims, *world.watched_pods)}:

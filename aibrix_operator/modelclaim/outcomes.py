@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from aibrix_operator.modelclaim import activity, waking
 from aibrix_operator.modelclaim.draft import ROUND_S, Draft
 from aibrix_operator.modelclaim.memory import WaitKind
 from aibrix_operator.modelclaim.placing import next_wait
 from aibrix_operator.modelclaim.snapshot import Claim, Finished
-from aibrix_operator.modelclaim.steps import Activate, Deactivate, SetLimits
+from aibrix_operator.modelclaim.steps import Activate, Deactivate, SetLimits, Sleep, Wake
 from aibrix_operator.runtime_api.outcome import Done, NotSent, Refused, Unknown
 
 
@@ -25,6 +26,10 @@ def fold(draft: Draft) -> None:
                 draft.remember_claim(claims[uid], asked_to_stop=asked)
             case SetLimits():
                 _limit_failed(finished, draft)
+            case Sleep(claim_uid=uid) if uid in claims:
+                _sleep_failed(claims[uid], finished, draft)
+            case Wake(claim_uid=uid) if uid in claims:
+                waking.came_of_wake(claims[uid], finished.step.pod, finished.result, draft)
             case _:
                 pass  # the claim is gone, and its engine will be a stranger on its card
     for claim in draft.fleet.claims:
@@ -65,6 +70,17 @@ def _limit_failed(finished: Finished, draft: Draft) -> None:
         write = draft.claim_memory(claim).limit_write
         if write is not None and write.pod_uid == finished.step.pod.uid:
             draft.remember_claim(claim, limit_write=dataclasses.replace(write, error=finished.result.message))
+
+
+def _sleep_failed(claim: Claim, finished: Finished, draft: Draft) -> None:
+    """A sleep that was not answered as done is called off; the engine may serve, and counts as busy since now."""
+    if isinstance(finished.result, Done):
+        return
+    draft.remember_claim(claim, going_to_sleep=None)
+    account = draft.accounts.get(finished.step.pod.name)
+    for sitting in account.sittings if account is not None else ():
+        if sitting.claim.uid == claim.uid and account is not None:
+            activity.busy_now(account, sitting, draft)
 
 
 def _forget_carried_out(claim: Claim, draft: Draft) -> None:

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import ModelClaimSpec, ModelClaimStatus, PerGPU
 from aibrix_operator.api.parallelism import ParallelismError, parse_parallelism
+from aibrix_operator.api.pool_policy import PolicyError, parse_policy
 from aibrix_operator.api.quantity import PER_GPU_MISSING, QuantityError, figure_bytes
 from aibrix_operator.ledger.card import Seat
-from aibrix_operator.modelclaim.snapshot import Claim, Pod
+from aibrix_operator.modelclaim.snapshot import Claim, Pod, Pool
 
 OLDEST = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -104,14 +105,16 @@ def slim_pod(body: dict[str, Any]) -> dict[str, Any]:
     annotations = metadata.get("annotations") or {}
     kept = {k: v for k, v in annotations.items() if k.startswith((names.ROUTE_PREFIX, names.WAKE_PREFIX))}
     labels = metadata.get("labels") or {}
-    slim = {k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion") if k in metadata}
+    slim = _identity(metadata)
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         if key in metadata:
             slim[key] = metadata[key]
+    owner = body["owner"] if "owner" in body else controller_uid(metadata, "ReplicaSet")
     slim |= {"labels": labels, "annotations": kept}
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
     return {
         "metadata": slim,
+        "owner": owner,
         "gpus": body["gpus"] if "gpus" in body else count_gpus(body.get("spec") or {}),
         "status": {
             "phase": status.get("phase"),
@@ -149,4 +152,45 @@ def parse_pod(slim: Mapping[str, Any]) -> Pod:
         is_ready=any(c["status"] == "True" for c in status["conditions"]),
         gpu_count=slim["gpus"],
         annotations=metadata["annotations"],
+        owner_uid=slim["owner"],
     )
+
+
+def controller_uid(metadata: Mapping[str, Any], kind: str) -> str:
+    """UID of the controller owner of that kind; empty without one."""
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") == kind:
+            return str(owner.get("uid", ""))
+    return ""
+
+
+def slim_replica_set(body: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a ReplicaSet: which Deployment controls it. Idempotent."""
+    metadata = body["metadata"]
+    owner = body["owner"] if "owner" in body else controller_uid(metadata, "Deployment")
+    return {"metadata": _identity(metadata), "owner": owner}
+
+
+def slim_deployment(body: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a Deployment: its pool policy. Idempotent."""
+    metadata = body["metadata"]
+    policy = (metadata.get("annotations") or {}).get(names.POOL_POLICY_ANNOTATION)
+    kept = {} if policy is None else {names.POOL_POLICY_ANNOTATION: policy}
+    return {"metadata": {**_identity(metadata), "annotations": kept}}
+
+
+def _identity(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion") if k in metadata}
+
+
+def parse_pool(slim: Mapping[str, Any]) -> Pool:
+    """A Deployment's pool with its policy, or with what is wrong with it."""
+    metadata = slim["metadata"]
+    identity = (metadata.get("namespace", ""), metadata["name"], metadata["uid"])
+    text = metadata["annotations"].get(names.POOL_POLICY_ANNOTATION)
+    if text is None:
+        return Pool(*identity)
+    try:
+        return Pool(*identity, annotation=text, policy=parse_policy(text))
+    except PolicyError as error:
+        return Pool(*identity, annotation=text, error_class=error.error_class, error=str(error))

@@ -112,6 +112,10 @@ def _ready(claim: Claim, instances: Sequence[Instance], start_error: str) -> _Re
         return _Ready(ClaimPhase.FAILED, Reason.ENGINE_FAILED, f"the engine of model {model} {where} failed for good")
     if all(i.phase is InstancePhase.ACTIVE for i in instances):
         return _Ready(ClaimPhase.ACTIVE, Reason.MODEL_CLAIM_ACTIVE, f"model {model} is served {where}")
+    if any(i.phase is InstancePhase.SLEEPING and i.reason == Reason.WAITING_FOR_ROOM for i in instances):
+        return _Ready(
+            ClaimPhase.SLEEPING, Reason.WAITING_FOR_ROOM, f"model {model} was asked for, and waits for room {where}"
+        )
     if any(i.phase is InstancePhase.SLEEPING for i in instances):
         return _Ready(ClaimPhase.SLEEPING, Reason.ENGINE_SLEEPING, f"model {model} is asleep {where}")
     return _Ready(

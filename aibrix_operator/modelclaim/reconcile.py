@@ -84,3 +84,17 @@ def pod_changed(world: World, change: Change, old: Object | None, new: Object | 
         world.forget_pod(metadata["uid"])
     if names.POOL_LABEL in metadata["labels"] or metadata["annotations"] or metadata["uid"] in world.readers:
         world.passes.wake(metadata.get("namespace", ""))
+
+
+def pool_changed(world: World, change: Change, old: Object | None, new: Object | None) -> None:
+    """The watch told of a Deployment or ReplicaSet: look again where a pool's policy can be another now."""
+    obj = new if new is not None else old
+    if (obj is not None and change is not Change.MODIFIED) or _policy(old) != _policy(new):
+        assert obj is not None
+        world.passes.wake(obj["metadata"].get("namespace", ""))
+
+
+def _policy(slim: Object | None) -> str | None:
+    """The pool policy of a slimmed Deployment; None for everything else."""
+    policy = None if slim is None else slim["metadata"].get("annotations", {}).get(names.POOL_POLICY_ANNOTATION)
+    return None if policy is None else str(policy)

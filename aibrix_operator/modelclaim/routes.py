@@ -6,8 +6,8 @@ import functools
 from collections.abc import Mapping
 
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import Instance, InstancePhase
-from aibrix_operator.api.route import Route, RouteState
+from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
+from aibrix_operator.api.route import Route, RouteReason, RouteState
 from aibrix_operator.modelclaim.accounts import Account
 from aibrix_operator.modelclaim.draft import Draft, pod_ref
 from aibrix_operator.modelclaim.starting import has_started
@@ -22,10 +22,10 @@ _STATES = {
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def route_of(model: str, phase: InstancePhase, port: int) -> str:
+def route_of(model: str, state: RouteState, port: int, reason: RouteReason = "") -> str:
     """The annotation's value: a port only while requests may go there."""
-    state = _STATES[phase]
-    return Route(model=model, port=port if state is RouteState.ACTIVE else 0, state=state).to_annotation()
+    port = port if state is RouteState.ACTIVE else 0
+    return Route(model=model, port=port, state=state, reason=reason).to_annotation()
 
 
 def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draft) -> None:
@@ -42,8 +42,10 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
         if instance is None or sitting.claim.is_deleting or not has_started(sitting, draft, pod.uid):
             continue
         key = names.route_annotation(sitting.claim.name)
-        text = route_of(sitting.claim.model, instance.phase, instance.port)
-        is_joining = instance.phase is InstancePhase.ACTIVE and pod.annotations.get(key) != text
+        state = RouteState.SLEEPING if sitting.claim.uid in draft.off_route else _STATES[instance.phase]
+        is_waiting = state is RouteState.SLEEPING and instance.reason == Reason.WAITING_FOR_ROOM
+        text = route_of(sitting.claim.model, state, instance.port, "WaitingForRoom" if is_waiting else "")
+        is_joining = state is RouteState.ACTIVE and pod.annotations.get(key) != text
         if is_joining and (sitting.claim.is_writing or pod.reading.snapshot is None):
             # A record under way could change the limit that it is routed with, and a recorded phase may be long past.
             text = pod.annotations.get(key, "")
@@ -57,5 +59,8 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
             values[key] = values[names.wake_annotation(claim)] = None
         elif key.startswith(names.WAKE_PREFIX) and claim not in seated:
             values[key] = None
+    for uid, claim in draft.drop_wakes:
+        if uid == pod.uid:
+            values[names.wake_annotation(claim)] = None
     if values:
         draft.steps.append(Annotate(pod_ref(pod), values))

@@ -21,9 +21,9 @@ from aibrix_operator.cluster.resource import Key, Object, Resource
 from aibrix_operator.cluster.step_queue import StepQueue
 from aibrix_operator.cluster.work_queue import WorkQueue
 from aibrix_operator.modelclaim.memory import Memory
-from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, slim_pod
+from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, parse_pool, slim_pod
 from aibrix_operator.modelclaim.readers import Reader, Runtimes
-from aibrix_operator.modelclaim.snapshot import Claim, Finished, Pod
+from aibrix_operator.modelclaim.snapshot import Claim, Finished, Pod, Pool
 
 # ("runtime" | "annotate", Pod UID) or ("claim", claim UID): each lane takes one step at a time.
 Lane: TypeAlias = tuple[str, str]
@@ -71,6 +71,10 @@ class World:
     wall: Callable[[], datetime]
     watched_claims: dict[Key, Object] = field(default_factory=dict)
     watched_pods: Mapping[Key, Object] = field(default_factory=dict)
+    deployments: Mapping[Key, Object] = field(default_factory=dict)
+    """Slimmed by ``parse.slim_deployment``; kept by a watch."""
+    replica_sets: Mapping[Key, Object] = field(default_factory=dict)
+    """Slimmed by ``parse.slim_replica_set``; kept by a watch."""
     memory: dict[str, Memory] = field(default_factory=lambda: defaultdict(Memory))
     """By namespace; rebuilt from readings and statuses."""
     finished: dict[str, list[Finished]] = field(default_factory=lambda: defaultdict(list))
@@ -93,6 +97,7 @@ class World:
     """Whether all claims and Pods have been listed; no pass runs before."""
     _parsed_claims: dict[str, tuple[Object, Claim]] = field(default_factory=dict)
     _parsed_pods: dict[str, tuple[Object, Pod]] = field(default_factory=dict)
+    _parsed_pools: dict[str, tuple[Object, Pool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Lay our writes over the caches."""
@@ -129,6 +134,16 @@ class World:
         pod = parse_pod(slim)
         self._parsed_pods[uid] = (slim, pod)
         return pod
+
+    def pool_of(self, slim: Object) -> Pool:
+        """The parsed pool of a Deployment, parsed once per version."""
+        uid = slim["metadata"]["uid"]
+        known = self._parsed_pools.get(uid)
+        if known is not None and known[0] is slim:
+            return known[1]
+        pool = parse_pool(slim)
+        self._parsed_pools[uid] = (slim, pool)
+        return pool
 
     def forget_claim(self, uid: str) -> None:
         """The claim is gone."""

@@ -7,18 +7,20 @@ lets time pass.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from aibrix_operator.api import names
+from aibrix_operator.api.conditions import rfc3339
 from aibrix_operator.api.modelclaim import ClaimPhase, Instance, InstancePhase, ModelClaimStatus
 from aibrix_operator.api.route import Route, RouteState
 from aibrix_operator.cluster.events import EventRecorder
-from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, key_of
 from aibrix_operator.cluster.watch import Change
 from aibrix_operator.modelclaim import reconcile
-from aibrix_operator.modelclaim.parse import slim_pod
+from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.sim.laws import Laws
@@ -60,16 +62,25 @@ class SimulatedCluster:
         world = World(self.store, self.runtimes, recorder, wall)
         pods: dict[tuple[str, str], Object] = {}
         world.use_pods(pods)
+        replica_sets: dict[tuple[str, str], Object] = {}
+        deployments: dict[tuple[str, str], Object] = {}
+        world.replica_sets, world.deployments = replica_sets, deployments
         for (plural, namespace, name), obj in self.store.objects.items():
             if plural == MODEL_CLAIMS.plural:
                 world.watched_claims[namespace, name] = obj
             elif plural == PODS.plural:
                 pods[namespace, name] = slim_pod(dict(obj))
+            elif plural == REPLICA_SETS.plural:
+                replica_sets[namespace, name] = slim_replica_set(dict(obj))
+            elif plural == DEPLOYMENTS.plural:
+                deployments[namespace, name] = slim_deployment(dict(obj))
         reconcile.attach(world)
         self.world = world
         self.store._watchers.clear()
         self.store.watch(MODEL_CLAIMS, lambda change, old, new: reconcile.claim_changed(world, change, old, new))
         self.store.watch(PODS, lambda change, old, new: self._pod_changed(pods, change, old, new))
+        self.store.watch(REPLICA_SETS, partial(self._pool_changed, replica_sets, slim_replica_set))
+        self.store.watch(DEPLOYMENTS, partial(self._pool_changed, deployments, slim_deployment))
         world.is_synced = True
         recorder.start()
         world.passes.start()
@@ -84,6 +95,19 @@ class SimulatedCluster:
                 key = (slim["metadata"]["namespace"], slim["metadata"]["name"])
                 pods.pop(key, None) if slim_new is None else pods.__setitem__(key, slim_new)
         reconcile.pod_changed(self.world, change, slim_old, slim_new)
+
+    def _pool_changed(
+        self,
+        cache: dict[tuple[str, str], Object],
+        slim: Callable[[Object], Object],
+        change: Change,
+        old: Object | None,
+        new: Object | None,
+    ) -> None:
+        slim_old, slim_new = (None if o is None else slim(o) for o in (old, new))
+        key = key_of(slim_new or slim_old or {})
+        cache.pop(key, None) if slim_new is None else cache.__setitem__(key, slim_new)
+        reconcile.pool_changed(self.world, change, slim_old, slim_new)
 
     async def stop_controller(self) -> None:
         """Stop it as SIGTERM does."""
@@ -117,7 +141,9 @@ class SimulatedCluster:
         labels: Mapping[str, str] | None = None,
         **runtime: Any,
     ) -> SimulatedRuntime:
-        """A warm Pod that runs, with one GPU per usable size."""
+        """A warm Pod that runs, with one GPU per usable size. The first brings the pool's Deployment along."""
+        if (DEPLOYMENTS.plural, NAMESPACE, POOL) not in self.store.objects:
+            self.set_policy(None)
         self._pods += 1
         ip = f"10.0.0.{self._pods}"
         gpus = len(usable_bytes) if gpus is None else gpus
@@ -126,7 +152,12 @@ class SimulatedCluster:
         self.store.put(
             PODS,
             {
-                "metadata": {"name": name, "namespace": NAMESPACE, "labels": {**pool, **(labels or {})}},
+                "metadata": {
+                    "name": name,
+                    "namespace": NAMESPACE,
+                    "labels": {**pool, **(labels or {})},
+                    "ownerReferences": [{"kind": "ReplicaSet", "controller": True, "uid": f"uid-of-{POOL}-rs"}],
+                },
                 "spec": {"containers": [{"name": "runtime", **limits}]},
                 "status": {"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]},
             },
@@ -189,6 +220,21 @@ class SimulatedCluster:
         patch = {"metadata": {"annotations": {names.route_annotation(name): route}}}
         self.store.change(PODS, (NAMESPACE, pod), patch)
         return seated
+
+    def set_policy(self, policy: str | None) -> None:
+        """A user annotates the pool's Deployment, or takes the annotation off."""
+        annotations = {} if policy is None else {names.POOL_POLICY_ANNOTATION: policy}
+        identity = {"name": POOL, "namespace": NAMESPACE}
+        self.store.put(DEPLOYMENTS, {"metadata": {**identity, "uid": f"uid-of-{POOL}", "annotations": annotations}})
+        owner = {"kind": "Deployment", "controller": True, "uid": f"uid-of-{POOL}"}
+        if (REPLICA_SETS.plural, NAMESPACE, POOL) not in self.store.objects:
+            replica_set = {**identity, "uid": f"uid-of-{POOL}-rs", "ownerReferences": [owner]}
+            self.store.put(REPLICA_SETS, {"metadata": replica_set})
+
+    def request_wake(self, pod: str, claim: str, at: str = "") -> None:
+        """The gateway asks for a sleeping engine."""
+        annotation = {names.wake_annotation(claim): at or rfc3339(wall())}
+        self.store.change(PODS, (NAMESPACE, pod), {"metadata": {"annotations": annotation}})
 
     def patch_claim(self, name: str, patch: Mapping[str, Any]) -> None:
         """A user patches a claim."""
