@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import Request
@@ -20,8 +21,12 @@ Responses = dict[int | str, dict[str, Any]]
 UNREADABLE: Final[Responses] = {400: {"model": ErrorResponse, "description": "The body cannot be parsed"}}
 TOKEN_NEEDED: Final[Responses] = {401: {"model": ErrorResponse, "description": "A bearer token is needed"}}
 UNKNOWN_MODEL: Final[Responses] = {404: {"model": ErrorResponse, "description": "No such engine"}}
+FENCED: Final[Responses] = {409: {"model": ErrorResponse, "description": "The call is a former leader's"}}
 NOT_NOW: Final[Responses] = {
-    409: {"model": ErrorResponse, "description": "The engine cannot do this, or is still serving"}
+    409: {
+        "model": ErrorResponse,
+        "description": "The engine cannot do this, or is still serving, or the call is a former leader's",
+    }
 }
 BARE_ERROR: Final[Responses] = {
     500: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Whether it was done is not known"}
@@ -55,6 +60,12 @@ def bare_error(error: Exception) -> PlainTextResponse:
     """A failure after which the caller cannot know what was done: the contract has no body for it."""
     logger.warning("%s", error)
     return PlainTextResponse("Internal Server Error", status_code=500)
+
+
+async def fenced(_request: Request, error: Exception) -> Response:
+    """409 to a former leader."""
+    logger.warning("%s", error)
+    return refusal(error, HTTPStatus.CONFLICT)
 
 
 async def unprocessable(_request: Request, error: Exception) -> Response:

@@ -21,6 +21,7 @@ from fastapi.exceptions import RequestValidationError
 from aibrix_operator import __version__
 from aibrix_operator.runtime import answers, routes
 from aibrix_operator.runtime.bearer import TokenFile, TokenMiddleware
+from aibrix_operator.runtime.fence import StaleTermError
 from aibrix_operator.runtime.fleet import Fleet, wall_clock
 from aibrix_operator.runtime.settings import RuntimeSettings
 
@@ -54,6 +55,7 @@ def create_app(settings: RuntimeSettings, *, clock: Callable[[], datetime] = wal
         openapi_url="/openapi.json" if settings.runtime_docs else None,
     )
     app.add_exception_handler(RequestValidationError, answers.unprocessable)
+    app.add_exception_handler(StaleTermError, answers.fenced)
     if settings.runtime_token_file is not None:
         app.add_middleware(TokenMiddleware, token_file=TokenFile(settings.runtime_token_file))
     for router in (routes.probes, routes.engines, routes.scrape):

@@ -1,5 +1,7 @@
 """The five calls that change an engine. Each runs under the fleet's operation lock; its errors say what to answer.
 
+Each may carry the term of the operator that asks, and then raises ``StaleTermError`` for a former leader's.
+
 Slow parts (the engine's own sleep and wake, a locked segment, NVML) are awaited, so a snapshot never waits for them.
 """
 
@@ -12,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from aibrix_operator.api.term import Term
 from aibrix_operator.runtime import footprint, kv_segment, lifecycle, weight_cache
 from aibrix_operator.runtime.counters import Result
 from aibrix_operator.runtime.engines.door import EngineCallError
@@ -69,14 +72,14 @@ class Controls:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    async def activate(self, request: ActivateRequest) -> ActivateResponse:
+    async def activate(self, request: ActivateRequest, term: Term | None = None) -> ActivateResponse:
         """Start a model's engine, or find it there: idempotent by model name, whatever else the request says.
 
         The intent is in the registry before the process exists, so that a crash in between starts it again and never
         leaves an engine that nobody knows.
         """
         fleet = self._fleet
-        async with fleet.operation_lock:
+        async with fleet.operation(term):
             await self._check_args(request)
             record = fleet.records.get(request.model_name)
             if record is None:
@@ -112,10 +115,10 @@ class Controls:
         await asyncio.to_thread(weight_cache.write_marker, cache_dir, record.model_name, record.artifact_url)
         return record
 
-    async def deactivate(self, request: DeactivateRequest) -> None:
+    async def deactivate(self, request: DeactivateRequest, term: Term | None = None) -> None:
         """Stop an engine. Its record stays until process and group are gone. Raises ``StopFailedError``."""
         fleet = self._fleet
-        async with fleet.operation_lock:
+        async with fleet.operation(term):
             record = fleet.records.get(request.model_name)
             if record is None:
                 return
@@ -131,14 +134,14 @@ class Controls:
             if stopping != step.record:
                 raise StopFailedError(f"model {record.model_name!r}: {stopping.last_error}")
 
-    async def set_kv_limit(self, request: KVLimitRequest) -> OperationResponse:
+    async def set_kv_limit(self, request: KVLimitRequest, term: Term | None = None) -> OperationResponse:
         """Write a limit into the engine's segment, in any phase. Raises ``SegmentLockedError`` or OSError.
 
         Without a segment the answer is still "applied": the caller has to read the limit back anyway.
         """
         fleet = self._fleet
         name = request.model_name
-        async with fleet.operation_lock:
+        async with fleet.operation(term):
             record = self._record(name)
             if fleet.memory.is_done(name, Action.KV_LIMIT, request.operation_id):
                 fleet.counters.kv_limits[name, Result.SKIPPED] += 1
@@ -159,13 +162,13 @@ class Controls:
             fleet.memory.remember(name, Action.KV_LIMIT, request.operation_id)
             return _operation(record, request.operation_id, applied=True)
 
-    async def sleep(self, request: SleepRequest) -> OperationResponse:
+    async def sleep(self, request: SleepRequest, term: Term | None = None) -> OperationResponse:
         """Put an engine to sleep and measure what it still holds. Raises ``EngineCallError``, ``StillServingError``.
 
         The operation lock keeps every other sleep out of the time between the two readings.
         """
         fleet = self._fleet
-        async with fleet.operation_lock, self._counted(request.model_name, Action.SLEEP) as attempt:
+        async with fleet.operation(term), self._counted(request.model_name, Action.SLEEP) as attempt:
             record = self._record(request.model_name)
             kind = self._kind_that_sleeps(record, Action.SLEEP)
             if self._is_needless(record, Action.SLEEP, request.operation_id, record.phase is EnginePhase.SLEEPING):
@@ -186,10 +189,10 @@ class Controls:
             await fleet.save_or_retry()
             return _operation(record, request.operation_id, applied=True)
 
-    async def wake(self, request: WakeRequest) -> OperationResponse:
+    async def wake(self, request: WakeRequest, term: Term | None = None) -> OperationResponse:
         """Wake an engine. Raises ``EngineCallError``; it then still counts as asleep, holding nobody knows how much."""
         fleet = self._fleet
-        async with fleet.operation_lock, self._counted(request.model_name, Action.WAKE) as attempt:
+        async with fleet.operation(term), self._counted(request.model_name, Action.WAKE) as attempt:
             record = self._record(request.model_name)
             kind = self._kind_that_sleeps(record, Action.WAKE)
             if self._is_needless(record, Action.WAKE, request.operation_id, record.phase is not EnginePhase.SLEEPING):

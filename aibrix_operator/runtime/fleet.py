@@ -11,16 +11,19 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import aiohttp
 
+from aibrix_operator.api.term import Term
 from aibrix_operator.runtime import lifecycle, procfs
 from aibrix_operator.runtime.counters import Counters
 from aibrix_operator.runtime.engines import catalog
 from aibrix_operator.runtime.engines.door import EngineDoor
 from aibrix_operator.runtime.engines.kind import Launch
+from aibrix_operator.runtime.fence import Fence
 from aibrix_operator.runtime.launcher import Launcher, Life
 from aibrix_operator.runtime.lifecycle import Order, Sight
 from aibrix_operator.runtime.nvml import Nvml
@@ -64,7 +67,9 @@ class Fleet:
         self.launcher = Launcher()
         self.memory = OperationMemory()
         self.counters = Counters()
+        self.fence = Fence()
         self.operation_lock = asyncio.Lock()
+        self._save_lock = asyncio.Lock()
         self._records: dict[str, EngineRecord] = {}
         self._registry = EngineRegistry(settings.engine_registry_path)
         self._is_unsaved = False
@@ -101,10 +106,16 @@ class Fleet:
         self.counters.forget_gauges(model_name)
 
     async def save(self) -> None:
-        """Write the registry if records changed. Raises ``RegistryError``; the change then waits for the next call."""
-        if self._is_unsaved:
-            await asyncio.to_thread(self._registry.save, tuple(self._records.values()))
-            self._is_unsaved = False
+        """Write the registry if it changed. Raises ``RegistryError``; the change then waits for the next call."""
+        async with self._save_lock:
+            if not self._is_unsaved:
+                return
+            self._is_unsaved = False  # before the write, during which more may change
+            try:
+                await asyncio.to_thread(self._registry.save, tuple(self._records.values()), self.fence.highest)
+            except BaseException:
+                self._is_unsaved = True
+                raise
 
     async def save_or_retry(self) -> None:
         """Write the registry; when that fails, the supervisor's next tick tries again."""
@@ -114,9 +125,30 @@ class Fleet:
             logger.error("%s; it is tried again in a second", error)
 
     async def stored(self) -> tuple[tuple[EngineRecord, ...], int]:
-        """The records that the last sidecar left, and how many entries were none."""
+        """The records that the last sidecar left, and how many entries were none. Its fence is taken over."""
         stored = await asyncio.to_thread(self._registry.load)
+        self.fence.hear_of(stored.operator_term)
         return stored.records, stored.invalid
+
+    @asynccontextmanager
+    async def operation(self, term: Term | None) -> AsyncIterator[None]:
+        """One change asked for in an operator's ``term``, under the operation lock. Raises ``StaleTermError``.
+
+        The term is looked at once the lock is held: a later one may have come while the call waited for it.
+        """
+        async with self.operation_lock:
+            if self.fence.admit(term):
+                await self._store_term()
+            yield
+
+    async def hear_of(self, term: Term | None) -> None:
+        """A call that changes nothing came from ``term``. Waits for no operation."""
+        if self.fence.hear_of(term):
+            await self._store_term()
+
+    async def _store_term(self) -> None:
+        self._is_unsaved = True
+        await self.save_or_retry()
 
     def door(self, record: EngineRecord) -> EngineDoor:
         """Where the engine is called."""

@@ -18,12 +18,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from aibrix_operator.api.term import Term, parse_term
 from aibrix_operator.runtime.records import EngineProcess, EngineRecord
 from aibrix_operator.runtime_api.wire import PORT_MAX, ClaimRef, EnginePhase, Text
 
 logger = logging.getLogger(__name__)
 
 VERSION = 1
+TERM_KEY = "operator_term"
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
@@ -34,6 +36,8 @@ class Stored:
 
     records: tuple[EngineRecord, ...] = ()
     invalid: int = 0
+    operator_term: Term | None = None
+    """The highest term of an operator that was accepted; None in a file of upstream's."""
 
 
 class RegistryError(Exception):
@@ -97,11 +101,13 @@ class EngineRegistry:
             logger.warning("the engine registry %s is no version %d list of engines", self._path, VERSION)
             return Stored()
         records = [record for entry in entries if (record := _to_record(entry)) is not None]
-        return Stored(tuple(records), len(entries) - len(records))
+        return Stored(tuple(records), len(entries) - len(records), _to_term(document.get(TERM_KEY)))
 
-    def save(self, records: Sequence[EngineRecord]) -> None:
+    def save(self, records: Sequence[EngineRecord], operator_term: Term | None = None) -> None:
         """Replace the file as a whole, so that a crash leaves the old one or the new one."""
-        document = {"engines": [to_entry(record) for record in records], "version": VERSION}
+        document: dict[str, Any] = {"engines": [to_entry(record) for record in records], "version": VERSION}
+        if operator_term is not None:
+            document[TERM_KEY] = str(operator_term)  # upstream's sidecar leaves it unread
         text = json.dumps(document, separators=(",", ":"), sort_keys=True)
         try:
             self._path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -164,6 +170,14 @@ def _entries(document: Any) -> list[Mapping[str, Any]] | None:
     if not isinstance(engines, list) or not all(isinstance(entry, dict) for entry in engines):
         return None
     return engines
+
+
+def _to_term(stored: Any) -> Term | None:
+    try:
+        return None if stored is None else parse_term(str(stored))
+    except ValueError as error:
+        logger.warning("the engine registry's operator term is left out: %s", error)
+        return None
 
 
 def _to_record(entry: Mapping[str, Any]) -> EngineRecord | None:

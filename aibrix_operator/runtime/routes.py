@@ -18,6 +18,7 @@ from aibrix_operator.runtime.controls import (
 )
 from aibrix_operator.runtime.engines.door import EngineCallError
 from aibrix_operator.runtime.engines.kind import InvalidArgsError, StillServingError, UnverifiableArgsError
+from aibrix_operator.runtime.fence import TermHeader
 from aibrix_operator.runtime.fleet import Fleet, NoFreePortError
 from aibrix_operator.runtime.kv_segment import SegmentLockedError
 from aibrix_operator.runtime.launcher import LaunchError
@@ -78,8 +79,9 @@ async def metrics_page(here: Here) -> Response:
 
 
 @engines.get("/snapshot")
-async def snapshot(here: Here) -> wire.Snapshot:
+async def snapshot(here: Here, term: TermHeader = None) -> wire.Snapshot:
     """All that the sidecar sees now."""
+    await here.fleet.hear_of(term)
     return await here.observation.snapshot()
 
 
@@ -89,11 +91,15 @@ async def models(here: Here) -> wire.ModelsResponse:
     return await here.observation.models()
 
 
-@engines.post("/models/activate", response_model=wire.ActivateResponse, responses=answers.START_ERROR)
-async def activate(request: wire.ActivateRequest, here: Here) -> wire.ActivateResponse | JSONResponse:
+@engines.post(
+    "/models/activate", response_model=wire.ActivateResponse, responses={**answers.START_ERROR, **answers.FENCED}
+)
+async def activate(
+    request: wire.ActivateRequest, here: Here, term: TermHeader = None
+) -> wire.ActivateResponse | JSONResponse:
     """Start a model's engine; the answer does not wait for it to be ready."""
     try:
-        return await here.controls.activate(request)
+        return await here.controls.activate(request, term)
     except InvalidArgsError as error:
         return answers.activation_error(request.model_name, error, 400)
     except (UnverifiableArgsError, BudgetExhaustedError, RegistryError, LaunchError, NoFreePortError) as error:
@@ -103,12 +109,14 @@ async def activate(request: wire.ActivateRequest, here: Here) -> wire.ActivateRe
 @engines.post(
     "/models/deactivate",
     response_model=wire.DeactivateResponse,
-    responses={**answers.UNREADABLE, **answers.BARE_ERROR},
+    responses={**answers.UNREADABLE, **answers.FENCED, **answers.BARE_ERROR},
 )
-async def deactivate(request: wire.DeactivateRequest, here: Here) -> wire.DeactivateResponse | Response:
+async def deactivate(
+    request: wire.DeactivateRequest, here: Here, term: TermHeader = None
+) -> wire.DeactivateResponse | Response:
     """Stop a model's engine; an unknown one is fine."""
     try:
-        await here.controls.deactivate(request)
+        await here.controls.deactivate(request, term)
     except StopFailedError as error:
         return answers.bare_error(error)
     return wire.DeactivateResponse()
@@ -117,12 +125,14 @@ async def deactivate(request: wire.DeactivateRequest, here: Here) -> wire.Deacti
 @engines.post(
     "/models/kv-limit",
     response_model=wire.OperationResponse,
-    responses={**answers.UNREADABLE, **answers.UNKNOWN_MODEL, **answers.BARE_ERROR},
+    responses={**answers.UNREADABLE, **answers.UNKNOWN_MODEL, **answers.FENCED, **answers.BARE_ERROR},
 )
-async def kv_limit(request: wire.KVLimitRequest, here: Here) -> wire.OperationResponse | Response:
+async def kv_limit(
+    request: wire.KVLimitRequest, here: Here, term: TermHeader = None
+) -> wire.OperationResponse | Response:
     """Set an engine's KV limit, once per operation id."""
     try:
-        return await here.controls.set_kv_limit(request)
+        return await here.controls.set_kv_limit(request, term)
     except ModelUnknownError as error:
         return answers.refusal(error, 404)
     except (SegmentLockedError, OSError) as error:
@@ -134,10 +144,10 @@ async def kv_limit(request: wire.KVLimitRequest, here: Here) -> wire.OperationRe
     response_model=wire.OperationResponse,
     responses={**answers.UNREADABLE, **answers.UNKNOWN_MODEL, **answers.NOT_NOW, **answers.BARE_ERROR},
 )
-async def sleep(request: wire.SleepRequest, here: Here) -> wire.OperationResponse | Response:
+async def sleep(request: wire.SleepRequest, here: Here, term: TermHeader = None) -> wire.OperationResponse | Response:
     """Put an engine to sleep, once per operation id."""
     try:
-        return await here.controls.sleep(request)
+        return await here.controls.sleep(request, term)
     except ModelUnknownError as error:
         return answers.refusal(error, 404)
     except (NotSupportedError, StillServingError) as error:
@@ -151,10 +161,10 @@ async def sleep(request: wire.SleepRequest, here: Here) -> wire.OperationRespons
     response_model=wire.OperationResponse,
     responses={**answers.UNREADABLE, **answers.UNKNOWN_MODEL, **answers.NOT_NOW, **answers.WAKE_ERROR},
 )
-async def wake(request: wire.WakeRequest, here: Here) -> wire.OperationResponse | Response:
+async def wake(request: wire.WakeRequest, here: Here, term: TermHeader = None) -> wire.OperationResponse | Response:
     """Wake an engine, once per operation id."""
     try:
-        return await here.controls.wake(request)
+        return await here.controls.wake(request, term)
     except ModelUnknownError as error:
         return answers.refusal(error, 404)
     except NotSupportedError as error:

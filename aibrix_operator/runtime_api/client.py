@@ -42,11 +42,15 @@ class RuntimeClient:
         self,
         session: aiohttp.ClientSession,
         token: str | None = None,
-        fence: Callable[[], Headers] | None = None,
+        fence: Callable[[], Headers | None] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``fence`` gives headers for calls that change something; ``clock`` counts seconds and never goes back."""
+        """``fence`` gives headers for the next call, by which the sidecar tells a former leader of the operator.
+
+        Where it gives None this process may not change anything now: such calls are not sent. ``clock`` counts seconds
+        and never goes back.
+        """
         self._session = session
         self._headers: dict[str, str] = {"Accept-Encoding": "identity"}
         if token is not None:
@@ -99,12 +103,15 @@ class RuntimeClient:
         if url is None:
             return NotSent(f"the runtime's address {cut(repr(base))} cannot be read, so {path} was not called")
         address = _address(url)
+        fence = self._fence() if self._fence is not None else {}
+        if fence is None and request is not None:
+            return NotSent(f"this operator does not lead, so {path} of the runtime at {address} was not called")
         sent_at_s = self._clock()
         if not insist and self._patience.is_left_alone(address, sent_at_s):
             message = f"runtime at {address} did not answer in time recently; not calling it again yet"
             return NotSent(message, left_alone=True)
         try:
-            outcome = await self._exchange(url, request, answer, deadline_s)
+            outcome = await self._exchange(url, request, fence or {}, answer, deadline_s)
         except TimeoutError as error:
             self._patience.timed_out(address, sent_at_s, self._clock())
             if isinstance(error, aiohttp.ConnectionTimeoutError):
@@ -121,16 +128,15 @@ class RuntimeClient:
         return outcome
 
     async def _exchange(
-        self, url: URL, request: wire.Request | None, answer: type[AnswerT], deadline_s: float
+        self, url: URL, request: wire.Request | None, fence: Headers, answer: type[AnswerT], deadline_s: float
     ) -> Outcome[AnswerT]:
         timeout = aiohttp.ClientTimeout(total=deadline_s, sock_connect=min(deadline_s / 2, LONGEST_CONNECT_S))
-        headers = dict(self._headers)
+        headers = {**self._headers, **fence}
         if request is None:
             method, body = "GET", None
         else:
             method, body = "POST", request.model_dump_json(exclude_none=True).encode()
             headers["Content-Type"] = "application/json"
-            headers.update(self._fence() if self._fence is not None else {})
         async with self._session.request(
             method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
         ) as response:

@@ -68,9 +68,9 @@ def test_every_control_call_names_its_statuses():
         path.rpartition("/")[2]: set(item["post"]["responses"]) for path, item in paths.items() if "post" in item
     }
     assert statuses == {
-        "activate": {"200", "400", "401", "422", "500"},
-        "deactivate": {"200", "400", "401", "422", "500"},
-        "kv-limit": {"200", "400", "401", "404", "422", "500"},
+        "activate": {"200", "400", "401", "409", "422", "500"},
+        "deactivate": {"200", "400", "401", "409", "422", "500"},
+        "kv-limit": {"200", "400", "401", "404", "409", "422", "500"},
         "sleep": {"200", "400", "401", "404", "409", "422", "500"},
         "wake": {"200", "400", "401", "404", "409", "422", "500"},
     }

@@ -208,7 +208,7 @@ async def test_a_lost_write_is_made_up_for_at_the_next_tick(bench, monkeypatch):
     record = await bench.start_and_serve()
     saves = []
 
-    def fail(_):
+    def fail(*_):
         saves.append(1)
         raise RegistryError("disk full")
 

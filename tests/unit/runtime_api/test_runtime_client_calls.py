@@ -61,7 +61,17 @@ async def test_token_and_fence_go_where_they_belong(session, server):
     await client.snapshot(server.base)
     await client.wake(server.base, WAKE)
     assert [asked.header("authorization") for asked in server.asked] == ["Bearer s3cret"] * 2
-    assert [asked.header("x-fence") for asked in server.asked] == [None, "9"]
+    assert [asked.header("x-fence") for asked in server.asked] == ["9", "9"]
+
+
+async def test_a_process_that_does_not_lead_reads_and_changes_nothing(session, server):
+    server.reply = http(200, EMPTY)
+    client = RuntimeClient(session, fence=lambda: None)
+    assert isinstance(await client.snapshot(server.base), Done)
+    outcome = await client.deactivate(server.base, wire.DeactivateRequest(model_name="m"))
+    assert isinstance(outcome, NotSent)
+    assert outcome.message.startswith("this operator does not lead")
+    assert [asked.header("x-fence") for asked in server.asked] == [None]
 
 
 async def test_done_carries_the_answer(client, server):
