@@ -16,7 +16,7 @@ from datetime import timedelta
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase
 from aibrix_operator.api.route import Route, RouteError, RouteState, parse_route
-from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, Resource
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, Resource
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.parse import parse_claim
 from aibrix_operator.modelclaim.snapshot import Claim
@@ -65,6 +65,8 @@ class Laws:
     """(Pod, claim) → when its active route was taken away."""
     claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))
     """Claim UID → its versions of late."""
+    parsed: dict[str, Claim] = field(default_factory=dict)
+    """By resourceVersion, which no two objects of a store share."""
 
     # --- what happens
 
@@ -77,12 +79,12 @@ class Laws:
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
         if resource == MODEL_CLAIMS and new is not None:
-            claim = parse_claim(new)
+            claim = self._parsed(new)
             versions = self.claims_before[claim.uid]
             versions.append((_now_s(), claim))
             del versions[:-16]
             if verb == "status" and old is not None:
-                self._check_records(parse_claim(old), claim)
+                self._check_records(self._parsed(old), claim)
         elif resource == PODS and verb == "annotate" and old is not None and new is not None:
             self._check_routes(old, new)
 
@@ -111,7 +113,7 @@ class Laws:
             if seat is None or instance.kv_limit_bytes == record_before:
                 continue
             floor = min(s.kv_floor_bytes for s in self._seats(new))
-            if 0 < instance.kv_limit_bytes < floor:
+            if 0 < instance.kv_limit_bytes < floor and not self._is_lent(new, instance.pod):
                 self._break(f"law 2: {new.name} is recorded at {instance.kv_limit_bytes}, below its floor of {floor}")
             ip = self._ip_of(instance.pod)
             recent = self._recent(ip)
@@ -144,7 +146,7 @@ class Laws:
                 continue
             self.unrouted_s.pop((pod, name), None)
             claim = claims.get(name)
-            if claim is None or claim.is_deleting:
+            if claim is None or (claim.is_deleting and not self._is_news(claim)):
                 self._break(f"law 6: a route of {name} is written on {pod}, and the claim is gone or being deleted")
                 continue
             instance = claim.instance_on(pod)
@@ -190,7 +192,8 @@ class Laws:
                 f"law 2: {claim.name} on {pod} is cut to {request.limit_bytes}, and maps {engine.kv_used_bytes}"
             )
         floor = min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
-        if request.limit_bytes < floor and request.limit_bytes != record:
+        is_lent = engine.phase is wire.EnginePhase.SLEEPING and self._lends(pod)
+        if request.limit_bytes < floor and request.limit_bytes != record and not is_lent:
             self._break(f"law 2: {claim.name} on {pod} is cut to {request.limit_bytes}, below its floor of {floor}")
 
     def _check_stop(self, pod: Object, ip: str, request: wire.DeactivateRequest) -> None:
@@ -224,19 +227,58 @@ class Laws:
             engines = [t.engine_of(claim) for t in self._recent(ip)]
             is_gone = any(e is None or not e.alive for e in engines)
             charged = [i for i in instances if not (i.phase is InstancePhase.FAILED and is_gone)]
-            if charged and claim.seat is not None:
+            asleep = [e.sleeping_footprint_bytes for e in engines if e is not None and e.sleeping_footprint_bytes]
+            is_lent = (
+                asleep
+                and self._lends(pod)
+                and max((i.kv_limit_bytes for i in charged), default=0)
+                < min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
+            )
+            if charged and is_lent:
+                total += min(asleep)
+            elif charged and claim.seat is not None:
                 total += min(
                     s.footprint_bytes + max(i.kv_limit_bytes or s.kv_floor_bytes for i in charged)
                     for s in self._seats(claim)
                 )
         return total
 
+    def _lends(self, pod: str) -> bool:
+        """Whether the Pod's pool gives sleepers' seats away."""
+        body = next((p for p in self._pods() if p["metadata"]["name"] == pod), None)
+        owners = {} if body is None else {o["uid"] for o in body["metadata"].get("ownerReferences", ())}
+        for (plural, _, _), replica_set in self.store.objects.items():
+            if plural == REPLICA_SETS.plural and replica_set["metadata"]["uid"] in owners:
+                above = {o["uid"] for o in replica_set["metadata"].get("ownerReferences", ())}
+                return any(
+                    'noWakeReserveWhileAsleep":true' in str(d["metadata"].get("annotations"))
+                    for (kind, _, _), d in self.store.objects.items()
+                    if kind == DEPLOYMENTS.plural and d["metadata"]["uid"] in above
+                )
+        return False
+
+    def _is_lent(self, claim: Claim, pod: str) -> bool:
+        """Whether the claim's engine on the Pod was just seen asleep in a pool that gives its seat away."""
+        ip = next((p["status"].get("podIP", "") for p in self._pods() if p["metadata"]["name"] == pod), "")
+        engines = [t.engine_of(claim) for t in self._recent(ip)]
+        return self._lends(pod) and any(e is not None and e.phase is wire.EnginePhase.SLEEPING for e in engines)
+
+    def _is_news(self, claim: Claim) -> bool:
+        """Whether the deletion of the claim is so fresh that its watch need not have told yet."""
+        assert claim.deleting_since is not None
+        return (wall() - claim.deleting_since).total_seconds() <= 1.0 + self._late_s
+
+    @property
+    def _late_s(self) -> float:
+        """How long ago something may have changed without the controller's knowledge."""
+        return UNDER_WAY_S + self.store.watch_delay_s
+
     def _seats(self, claim: Claim) -> list[Seat]:
         """What the claim declares, and what it declared a moment ago."""
         versions = self.claims_before[claim.uid]
         seats = [] if claim.seat is None else [claim.seat]
         for (_, before), (until_s, _) in itertools.pairwise(versions):
-            if until_s >= _now_s() - UNDER_WAY_S and before.seat is not None:
+            if until_s >= _now_s() - self._late_s and before.seat is not None:
                 seats.append(before.seat)
         return seats
 
@@ -265,7 +307,15 @@ class Laws:
     def _claims(self) -> Iterator[Claim]:
         for (plural, _, _), obj in list(self.store.objects.items()):
             if plural == MODEL_CLAIMS.plural:
-                yield parse_claim(obj)
+                yield self._parsed(obj)
+
+    def _parsed(self, obj: Object) -> Claim:
+        """Each version is parsed once."""
+        version = obj["metadata"]["resourceVersion"]
+        claim = self.parsed.get(version)
+        if claim is None:
+            claim = self.parsed[version] = parse_claim(obj)
+        return claim
 
     def _pods(self) -> Iterator[Object]:
         for (plural, _, _), obj in list(self.store.objects.items()):
