@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 app = typer.Typer(
     name="aibrix-operator",
@@ -22,8 +27,42 @@ sandbox_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(sandbox_app)
+explain_app = typer.Typer(
+    name="explain",
+    help="Say why something is as it is, with the operator's own figures. Changes nothing.",
+    no_args_is_help=True,
+)
+app.add_typer(explain_app)
 
 Name = Annotated[str, typer.Argument(help="Name of the sandbox; several can be up side by side.")]
+
+
+class Output(StrEnum):
+    """How a report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs.")]
+LookedAt = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        help="Cluster to look at; by default KUBECONFIG's, ~/.kube/config's, or the one this process runs in.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--runtime-token-file",
+        help="File with the bearer token that the runtime sidecars ask for.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
 
 
 @app.command()
@@ -44,8 +83,6 @@ def operator(
 
     Runs until SIGTERM, which ends it between two steps.
     """
-    import os
-
     import uvloop
 
     from aibrix_operator.modelclaim import operator as operator_process
@@ -68,6 +105,110 @@ def runtime() -> None:
     from aibrix_operator.runtime.settings import RuntimeSettings
 
     serve(RuntimeSettings())
+
+
+@explain_app.command("claim")
+def explain_claim(
+    name: Annotated[str, typer.Argument(help="Name of the ModelClaim.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+    kubeconfig: LookedAt = None,
+    runtime_token_file: TokenFile = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Say where a claim is, or why it waits: each candidate pod's account, who is on its card, who would have to go.
+
+    Reads claims and pods from the API server and a snapshot from each pod's runtime, so it has all figures only where
+    pods can be reached: in the cluster (kubectl exec into the operator), or in a sandbox. From elsewhere it shows what
+    statuses record. Exit code 1 when there is no such claim, or no cluster to ask.
+    """
+    import asyncio
+
+    from aibrix_operator.explain import claim_report, claim_text, looking
+
+    with _errors_as_text():
+        report = asyncio.run(looking.explain(kubeconfig, _token(runtime_token_file), namespace, name))
+        if output is Output.JSON:
+            _print_json(claim_report.to_json(report))
+        else:
+            _console().print(claim_text.render(report))
+
+
+@app.command()
+def plan(
+    filename: Annotated[
+        list[str],
+        typer.Option("--filename", "-f", help="YAML or JSON with ModelClaims, a folder of such, or - for stdin."),
+    ],
+    cards: Annotated[
+        list[str],
+        typer.Option(
+            "--cards",
+            help="[POOL=][PODSx][GPUSx]KIND, given as often as needed: 8xH20, 2x2xH20 (two pods of two GPUs each), "
+            "1x24Gi (usable size), big=2xH100-80G (a pool, which claims must then select).",
+        ),
+    ],
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Say what claims would come to on cards, before anything is applied: who sits where, under which KV limit, and why
+    the others do not fit. Needs no cluster.
+
+    Claims are placed as the operator does it, in the order of the documents (the oldest claim first), on empty cards,
+    and all engines are idle. Exit code 0 when all fit, 1 when a claim does not, 2 when files or cards cannot be used.
+    """
+    from aibrix_operator.explain import declared, files, plan_text, planning, racks
+
+    try:
+        pods = racks.parse_pods(cards)
+        found = declared.read_claims(files.read_sources(filename))
+    except (racks.UnknownCards, declared.UnusableFiles) as error:
+        for line in str(error).splitlines():
+            typer.echo(f"error: {line}", err=True)
+        raise typer.Exit(2) from None
+    played = planning.play(found.claims, pods)
+    if output is Output.JSON:
+        _print_json(planning.to_json(played))
+    else:
+        _console().print(plan_text.render(played, found.skipped))
+    raise typer.Exit(0 if played.fits else 1)
+
+
+@app.command()
+def top(
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Look at this namespace only; by default at all.")
+    ] = None,
+    kubeconfig: LookedAt = None,
+    runtime_token_file: TokenFile = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    svg: Annotated[
+        Path | None, typer.Option(help="With --once: write the frame into this file as a picture, too.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Watch cards and claims: each card as a bar of footprints, mapped KV and limits, its engines, and who waits.
+
+    Runs until Ctrl-C. Like explain it reads the runtimes themselves, and has sizes only where pods can be reached.
+    """
+    import asyncio
+    import contextlib
+
+    from aibrix_operator.explain import live
+    from aibrix_operator.explain.svg import picture_of
+
+    token = _token(runtime_token_file)
+    if svg is not None and not once:
+        raise typer.BadParameter("a picture is of one frame: use it with --once", param_hint="--svg")
+    console = _console(record=svg is not None)
+    if not once and not console.is_terminal:
+        raise typer.BadParameter("the output is no terminal: use --once")
+    with _errors_as_text():
+        if once:
+            console.print(asyncio.run(live.look_once(kubeconfig, token, namespace)))
+            if svg is not None:
+                svg.write_text(picture_of(console, "aibrix-operator top"))
+            return
+        with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
+            asyncio.run(live.show(kubeconfig, token, namespace, console, interval))
 
 
 @sandbox_app.command("up")
@@ -152,13 +293,34 @@ class _errors_as_text:  # reads as the verb that it is
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        from aibrix_operator.explain.looking import CannotLook
         from aibrix_operator.sandbox.building import BuildError
         from aibrix_operator.sandbox.control_plane import ControlPlaneError
         from aibrix_operator.sandbox.state import SandboxError
 
-        if isinstance(error, BuildError | ControlPlaneError | SandboxError):
+        if isinstance(error, BuildError | CannotLook | ControlPlaneError | SandboxError):
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
+
+
+def _console(*, record: bool = False) -> Console:
+    """Standard output; where it is no terminal, wide enough for what is drawn."""
+    from rich.console import Console
+
+    console = Console(record=record, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 100
+    return console
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _token(file: Path | None) -> str | None:
+    return None if file is None else file.read_text().strip()
 
 
 def _log_to_stderr(level: str) -> None:
