@@ -82,6 +82,13 @@ class Reason(StrEnum):
     WAKING = "Waking"
     WAKE_FAILED = "WakeFailed"
     WAKE_REQUEST_EXPIRED = "WakeRequestExpired"
+    NO_ROOM_TO_WAKE = "NoRoomToWake"
+    MOVING = "Moving"
+    MOVE_CALLED_OFF = "MoveCalledOff"
+    RESCHEDULED = "Rescheduled"
+    RESCHEDULE_PENDING = "ReschedulePending"
+    RESCHEDULE_FAILED = "RescheduleFailed"
+    MAKING_ROOM = "MakingRoom"
     INVALID_POOL_POLICY = "InvalidPoolPolicy"
     POOL_POLICY_VALID = "PoolPolicyValid"
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase
@@ -73,10 +74,13 @@ class Account:
         )
 
 
-def open_accounts(fleet: Fleet, granted: Set[str] = frozenset()) -> dict[str, Account]:
+def open_accounts(
+    fleet: Fleet, granted: Set[str] = frozenset(), holds: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Account]:
     """Pod name → account, for every Pod of the fleet. Instances on Pods that are not there have no account.
 
-    ``granted`` are the UIDs of claims whose wake is about to be carried out, so that their seat is planned for.
+    ``granted`` are the UIDs of claims whose wake is about to be carried out, so that their seat is planned for;
+    ``holds`` are the bytes kept on a Pod's card (by Pod UID) for a claim that room is made for.
     """
     seated: dict[str, list[tuple[Claim, Instance, bool]]] = defaultdict(list)
     for claim in fleet.claims:
@@ -86,10 +90,10 @@ def open_accounts(fleet: Fleet, granted: Set[str] = frozenset()) -> dict[str, Ac
         for instance in claim.writing_instances:
             if instance.pod not in recorded:
                 seated[instance.pod].append((claim, instance, False))
-    return {name: _open(pod, seated.get(name, ()), granted) for name, pod in fleet.pods.items()}
+    return {name: _open(pod, seated.get(name, ()), granted, holds.get(pod.uid, 0)) for name, pod in fleet.pods.items()}
 
 
-def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]], granted: Set[str]) -> Account:
+def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]], granted: Set[str], held: int) -> Account:
     snapshot = pod.reading.snapshot
     engines = () if snapshot is None else snapshot.models
     sittings, strangers = _match(seated, engines)
@@ -103,11 +107,11 @@ def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]], granted: Set
     charged = [s for s in sittings if s.is_charged]
     lenders = {s.claim.uid for s in charged if lent_bytes(s, pod) is not None}
     asked = {uid for uid in lenders if any(s.claim.uid == uid and is_asked_for(s, pod) for s in charged)}
-    card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lenders - asked) for s in charged))
+    card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lenders - asked) for s in charged), held)
     plan_card = card
     if asked - granted:
         lent = lenders - granted
-        plan_card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lent) for s in charged))
+        plan_card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lent) for s in charged), held)
     return Account(pod, sittings, has_cards, card, plan_card, strangers=strangers)
 
 

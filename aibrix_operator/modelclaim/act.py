@@ -38,6 +38,8 @@ from aibrix_operator.runtime_api.outcome import Done, NotSent, Unknown
 
 log = logging.getLogger(__name__)
 
+SHORTEST_WAIT_S = 0.001
+
 
 def act(namespace: str, plan: Plan, world: World) -> None:
     """Start every step whose lane is free, raise the plan's Events, and set what is due later."""
@@ -48,7 +50,8 @@ def act(namespace: str, plan: Plan, world: World) -> None:
     for uid, reader in world.readers.items():
         reader.set_pace(plan.look_again_s.get(uid, ROUND_S))
     if plan.wake_after_s is not None:
-        world.passes.wake_after(namespace, plan.wake_after_s)
+        # A timer may fire a trifle before its time; a pass that finds the time not yet come must not loop.
+        world.passes.wake_after(namespace, max(plan.wake_after_s, SHORTEST_WAIT_S))
 
 
 def raise_event(about: ClaimRef | PoolRef, note: Note, world: World) -> None:

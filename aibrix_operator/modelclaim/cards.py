@@ -37,8 +37,8 @@ def remember_accounts(draft: Draft) -> None:
             changes |= {"joined_pass": draft.passes, "freed_pass": draft.passes, "was_ready": pod.is_ready}
         if account.card is not None:
             # Instances that never started are left out: two refused claims would keep waking each other.
-            started = (s for s in account.sittings if s.is_charged and (s.instance.port or s.engine))
-            promised = sum(s.claim.seat.total_bytes for s in started if s.claim.seat is not None)
+            started = {s.claim.name for s in account.sittings if s.instance.port or s.engine}
+            promised = sum(o.promised_bytes for o in account.card.occupants if o.claim in started)
             if not before.was_judged or promised < before.promised_bytes:
                 changes["freed_pass"] = draft.passes
             changes |= {"promised_bytes": promised, "was_judged": True}

@@ -8,18 +8,15 @@ to place (oldest first), and cards that are divided anew.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from dataclasses import dataclass, field
 
 from aibrix_operator.api.modelclaim import Instance, InstancePhase, ModelClaimStatus, Reason
-from aibrix_operator.ledger import division as ledger_division
-from aibrix_operator.ledger.card import Occupant, Seat
-from aibrix_operator.ledger.placement import Placed
 from aibrix_operator.modelclaim import (
     activity,
+    admitting,
     cards,
-    dividing,
     health,
+    making_room,
+    moving,
     outcomes,
     publish,
     retire,
@@ -29,29 +26,12 @@ from aibrix_operator.modelclaim import (
     waking,
 )
 from aibrix_operator.modelclaim.accounts import Account, is_booting, open_accounts
-from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, claim_ref
+from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, Findings, claim_ref
 from aibrix_operator.modelclaim.health import Verdict
-from aibrix_operator.modelclaim.memory import Cause, Memory, WakeRequest
-from aibrix_operator.modelclaim.placing import Placements, next_wait, refusal
+from aibrix_operator.modelclaim.memory import Memory, WakeRequest
 from aibrix_operator.modelclaim.publish import Scheduled
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Moment
 from aibrix_operator.modelclaim.steps import EventType, Note, Plan, SetFinalizer, WriteStatus
-
-
-@dataclass(slots=True)
-class _Findings:
-    """What the pass has found for each claim, on its way into statuses and routes."""
-
-    instances: dict[str, dict[str, Instance]] = field(default_factory=lambda: defaultdict(dict))
-    """Pod name → claim UID → instance as it is to be recorded."""
-    notes: dict[str, list[Note]] = field(default_factory=lambda: defaultdict(list))
-    """Claim UID → Events that go with its status."""
-    records: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Claim name → (Pod name, ``kvLimitBytes``) to be recorded now."""
-    scheduled: dict[str, Scheduled] = field(default_factory=dict)
-    """Claim UID → what its Scheduled condition is to say."""
-    candidates: dict[str, int] = field(default_factory=dict)
-    """Claim UID → number of candidate Pods."""
 
 
 def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
@@ -60,7 +40,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     draft = Draft(
         fleet,
         now,
-        open_accounts(fleet, granted),
+        open_accounts(fleet, granted, {uid: c.hold.seat_bytes for uid, c in memory.cards.items() if c.hold}),
         dict(memory.claims),
         dict(memory.cards),
         passes=memory.passes + 1,
@@ -68,8 +48,9 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
         policy_errors=dict(memory.policy_errors),
         policy_due_s=dict(memory.policy_due_s),
     )
-    found = _Findings()
+    found = Findings()
     cards.remember_accounts(draft)
+    making_room.release_holds(draft)
     outcomes.fold(draft)
     for account in draft.accounts.values():
         activity.watch(account, draft)
@@ -87,7 +68,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     for account in draft.accounts.values():
         for sitting in account.sittings:
             starting.start_engine(account, sitting, draft)
-    _place_waiting(draft, found)
+    admitting.place_waiting(draft, found)
     cards.start_divisions(draft, found.records)
     sleeping.watch_policies(draft)
     sleeping.apply_policies(draft)
@@ -98,7 +79,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     return draft.finish()
 
 
-def _look_at(account: Account, draft: Draft, found: _Findings) -> None:
+def _look_at(account: Account, draft: Draft, found: Findings) -> None:
     """Judge every instance on a Pod that runs."""
     pod, snapshot = account.pod, account.pod.reading.snapshot
     if not pod.is_running:
@@ -116,7 +97,7 @@ def _look_at(account: Account, draft: Draft, found: _Findings) -> None:
             sleeping.watch_sleeper(account, sitting, draft)
             verdict = _with_reason(verdict, request)
         found.notes[claim.uid] += starting.hold_to_record(account, sitting, verdict, draft)
-        found.instances[pod.name][claim.uid] = verdict.instance
+        found.instances[pod.name][claim.uid] = moving.call_off(account, sitting, draft) or verdict.instance
     if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
         draft.look_again(pod, BOOT_PACE_S)
         # A reading that says nothing new wakes no pass, and only a pass asks for the next early reading.
@@ -131,49 +112,7 @@ def _with_reason(verdict: Verdict, request: WakeRequest | None) -> Verdict:
     return dataclasses.replace(verdict, instance=verdict.instance.model_copy(update={"reason": str(reason)}))
 
 
-def _place_waiting(draft: Draft, found: _Findings) -> None:
-    """Try to place every claim without an instance, oldest first."""
-    placements = Placements(draft)
-    pending = {d.newcomer for c in draft.cards.values() if (d := c.division) is not None and d.newcomer}
-    for claim in draft.fleet.claims:
-        if claim.is_deleting or not claim.has_finalizer or claim.is_writing or claim.engine_error:
-            continue
-        group = placements.group_of(claim)
-        found.candidates[claim.uid] = len(group.pods)
-        if claim.status.instances or claim.name in pending:
-            continue
-        if claim.seat is None:
-            message = f"{claim.model} is not placed: {claim.seat_error}"
-            found.scheduled[claim.uid] = Scheduled(False, Reason.INVALID_PER_GPU, message)
-        elif not placements.is_waiting(claim, group):
-            _place(claim, claim.seat, placements, draft, found)
-
-
-def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found: _Findings) -> None:
-    """Choose a Pod and take the first step there, or remember the refusal."""
-    group = placements.group_of(claim)
-    answer = placements.choose(claim, seat, group)
-    if answer is None:
-        return  # a Pod between two steps may take it; its next reading wakes the next pass
-    memory = draft.claim_memory(claim)
-    if isinstance(answer, Placed):
-        account = draft.accounts[answer.pod]
-        placements.seat(answer.pod, claim, seat)
-        draft.remember_claim(claim, refusal=None)
-        if account.plan_card is None:
-            found.records[claim.name] = (answer.pod, 0)
-            return
-        targets = ledger_division.divide(account.plan_card.with_occupant(Occupant(claim.name, seat)))
-        division = dividing.plan(account, Cause.PLACEMENT, targets, claim.name, seat)
-        cards.apply(account, division, dividing.begin(account, division), draft, found.records)
-        return
-    condition, kind = refusal(answer)
-    wait = next_wait(memory.wait, kind, claim, draft)
-    draft.remember_claim(claim, wait=wait, refusal=condition)
-    draft.wake_at(wait.until_s)
-
-
-def _publish(claim: Claim, draft: Draft, found: _Findings) -> None:
+def _publish(claim: Claim, draft: Draft, found: Findings) -> None:
     """Write the claim's status when it says something else than what is published."""
     if claim.is_writing:
         return
@@ -198,7 +137,7 @@ def _publish(claim: Claim, draft: Draft, found: _Findings) -> None:
     _write_if_different(claim, status, notes, draft)
 
 
-def _instances_after(claim: Claim, draft: Draft, found: _Findings) -> tuple[list[Instance], str]:
+def _instances_after(claim: Claim, draft: Draft, found: Findings) -> tuple[list[Instance], str]:
     """The instances to be recorded, and why a start was refused if one is taken back."""
     memory, start_error = draft.claim_memory(claim), ""
     record_pod, record_bytes = found.records.get(claim.name, ("", 0))
@@ -216,18 +155,25 @@ def _instances_after(claim: Claim, draft: Draft, found: _Findings) -> tuple[list
                 after = after.model_copy(update={"kv_limit_bytes": record_bytes})
             instances.append(after)
     if record_pod and claim.instance_on(record_pod) is None:
-        instances.append(Instance(pod=record_pod, kv_limit_bytes=record_bytes))
+        if claim.status.instances and not moving.has_left(claim, draft):
+            return instances, start_error  # the new place is ready, and the old engine has yet to be asked to stop
+        if claim.status.instances:
+            found.notes[claim.uid].append(moving.moved_note(claim, record_pod))
+            draft.remember_claim(claim, asked_to_stop=frozenset(), wake_request=None, going_to_sleep=None)
+        instances = [Instance(pod=record_pod, kv_limit_bytes=record_bytes)]
     return instances, start_error
 
 
-def _scheduled(claim: Claim, instances: list[Instance], draft: Draft, found: _Findings) -> Scheduled | None:
+def _scheduled(claim: Claim, instances: list[Instance], draft: Draft, found: Findings) -> Scheduled | None:
     """What the Scheduled condition is to say; None leaves it as it is."""
     for instance in instances:
+        if instance.phase is InstancePhase.FAILED:
+            continue  # the condition keeps why it cannot move
         account = draft.accounts[instance.pod]
         sitting = next((s for s in account.sittings if s.claim.uid == claim.uid), None)
         if sitting is not None and starting.has_started(sitting, draft, account.pod.uid):
             return Scheduled(True, Reason.PLACED, f"placed on pod {instance.pod}")
-    if instances:
+    if instances and not moving.is_moving(claim):
         return None
     return found.scheduled.get(claim.uid) or draft.claim_memory(claim).refusal
 
@@ -236,7 +182,9 @@ def _refusal_notes(claim: Claim, scheduled: Scheduled | None, status: ModelClaim
     """Warnings for what the conditions newly say."""
     notes = []
     if scheduled is not None and not scheduled.status and not publish.is_same_scheduled(claim, scheduled):
-        notes.append(Note(EventType.WARNING, scheduled.reason, scheduled.message))
+        kind = EventType.NORMAL if scheduled.reason is Reason.MAKING_ROOM else EventType.WARNING
+        reason = Reason.RESCHEDULE_PENDING if moving.is_moving(claim) else scheduled.reason
+        notes.append(Note(kind, reason, scheduled.message))
     if start_error:
         notes.append(Note(EventType.WARNING, Reason.ACTIVATE_FAILED, start_error))
     if claim.engine_error and status.phase is not claim.status.phase:
@@ -259,7 +207,7 @@ def _write_if_different(claim: Claim, status: ModelClaimStatus, notes: list[Note
     draft.steps.append(WriteStatus(claim_ref(claim), status, tuple(notes)))
 
 
-def _publish_records(claim: Claim, draft: Draft, found: _Findings) -> None:
+def _publish_records(claim: Claim, draft: Draft, found: Findings) -> None:
     """A claim that is being deleted still sits on its card, so its record follows the card's division."""
     pod, record = found.records.get(claim.name, ("", 0))
     before = claim.instance_on(pod)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aibrix_operator.api.modelclaim import Instance
 from aibrix_operator.ledger.card import Card, Occupant, Seat
 from aibrix_operator.modelclaim.accounts import Account, Sitting
 from aibrix_operator.modelclaim.memory import Activity, CardMemory, ClaimMemory, Memory
+from aibrix_operator.modelclaim.publish import Scheduled
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Moment, Pod
 from aibrix_operator.modelclaim.steps import ClaimRef, Note, Plan, PodRef, PoolRef, RuntimeStep, Step
 
@@ -32,6 +35,22 @@ def claim_ref(claim: Claim) -> ClaimRef:
 
 
 @dataclass(slots=True)
+class Findings:
+    """What the pass has found for each claim, on its way into statuses and routes."""
+
+    instances: dict[str, dict[str, Instance]] = field(default_factory=lambda: defaultdict(dict))
+    """Pod name → claim UID → instance as it is to be recorded."""
+    notes: dict[str, list[Note]] = field(default_factory=lambda: defaultdict(list))
+    """Claim UID → Events that go with its status."""
+    records: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Claim name → (Pod name, ``kvLimitBytes``) to be recorded now."""
+    scheduled: dict[str, Scheduled] = field(default_factory=dict)
+    """Claim UID → what its Scheduled condition is to say."""
+    candidates: dict[str, int] = field(default_factory=dict)
+    """Claim UID → number of candidate Pods."""
+
+
+@dataclass(slots=True)
 class Draft:
     """Collects what a pass asks for and remembers."""
 
@@ -50,6 +69,10 @@ class Draft:
     policy_errors: dict[str, str] = field(default_factory=dict)
     policy_due_s: dict[str, float] = field(default_factory=dict)
     notes: list[tuple[ClaimRef | PoolRef, Note]] = field(default_factory=list)
+    helpless: list[tuple[str, Claim]] = field(default_factory=list)
+    """(Pod name, claim) of sleepers that were asked for and that no sleep of a neighbour can help."""
+    unrouted: set[tuple[str, str]] = field(default_factory=set)
+    """(Pod UID, claim name) of routes to be taken away, because their engine is about to be stopped."""
     drop_wakes: set[tuple[str, str]] = field(default_factory=set)
     """(Pod UID, claim name) of wake requests to be taken off their Pod."""
     off_route: set[str] = field(default_factory=set)
@@ -87,8 +110,13 @@ class Draft:
         return pod.busy_since_s is None and not pod.reading.is_pending and pod.uid not in self.asked
 
     def is_settled(self, account: Account) -> bool:
-        """Whether everything recorded on the card is acknowledged: no status write of a claim on it is under way."""
-        return not any(s.claim.is_writing for s in account.sittings)
+        """Whether everything recorded on the card is acknowledged (no status write of a claim on it is under way), and
+        nobody there has been asked to stop: what a leaver had is given away once it has left."""
+        uid = account.pod.uid
+        return not any(
+            s.claim.is_writing or (s.claim.is_deleting and uid in self.claim_memory(s.claim).asked_to_stop)
+            for s in account.sittings
+        )
 
     def note(self, claim: Claim, note: Note) -> None:
         """Raise an Event that hangs on no status write."""

@@ -54,6 +54,15 @@ class Division:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """A seat kept on a card for a claim that room is being made for."""
+
+    claim_uid: str
+    seat_bytes: int
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CardMemory:
     """One Pod's card, kept by Pod UID; dropped with the Pod."""
 
@@ -77,6 +86,7 @@ class CardMemory:
     joined_pass: int = 0
     """Number of the pass that first saw this Pod, or first saw it ready."""
     was_ready: bool = False
+    hold: Hold | None = None
     orphans: Mapping[str, float] = field(default_factory=dict)
     """Claim UID of an engine without an instance here → when it may be asked to stop (again)."""
 
@@ -134,6 +144,8 @@ class GoingToSleep:
     """Its completion counter then: one more since, and it stays awake."""
     waker: str = ""
     """Model that it makes room for; empty when it sleeps for being idle."""
+    for_uid: str = ""
+    """UID of the claim that it makes room for."""
     window_s: int = 0
     """The idle window of its pool."""
     unrouted_s: float | None = None
@@ -159,6 +171,8 @@ class WakeRequest:
     """The runtime has carried it out."""
     waits_for: str = ""
     """Why it waits for room; empty while it does not."""
+    refusal: str = ""
+    """What the runtime said when it refused to wake the engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from aibrix_operator.api import names
@@ -43,7 +43,7 @@ class Group:
     caching: dict[str, set[str]]
     """Artifact → names of Pods that served it before."""
     refusals: dict[tuple[Seat, str, str], Refused] = field(default_factory=dict)
-    """(seat, artifact, model where it matters) → refusal, until something is placed."""
+    """(seat, artifact, claim UID where it matters) → refusal, until something is placed."""
 
 
 @dataclass(slots=True)
@@ -52,6 +52,15 @@ class Placements:
 
     draft: Draft
     groups: dict[tuple[str, int], Group] = field(default_factory=dict)
+    held_for: dict[str, str] = field(default_factory=dict)
+    """Pod name → UID of the claim that room is held for there."""
+
+    def __post_init__(self) -> None:
+        """Look the holds up."""
+        for pod in self.draft.fleet.pods.values():
+            hold = self.draft.card_memory(pod).hold
+            if hold is not None:
+                self.held_for[pod.name] = hold.claim_uid
 
     def group_of(self, claim: Claim) -> Group:
         """The Pods that match the claim by label, state and requested GPUs."""
@@ -95,15 +104,22 @@ class Placements:
         self.draft.wake_at(wait.until_s)
         return True
 
-    def choose(self, claim: Claim, seat: Seat, group: Group) -> Placed | Refused | None:
-        """The Pod for the claim, or why there is none; None while a Pod that may take it has yet to be read."""
+    def choose(
+        self, claim: Claim, seat: Seat, group: Group, leaving: Set[str] = frozenset()
+    ) -> Placed | Refused | None:
+        """The Pod for the claim, or why there is none; None while a Pod that may take it has yet to be read.
+
+        ``leaving`` are the names of Pods that it is on, which cannot take it.
+        """
         if not group.settled and group.pods:
             return None
         namesakes = group.serving.get(claim.model, {})
-        key = (seat, claim.spec.artifact_url, claim.model if namesakes else "")
+        is_special = bool(namesakes or leaving or claim.uid in self.held_for.values())
+        key = (seat, claim.spec.artifact_url, claim.uid if is_special else "")
         answer: Placed | Refused | None = group.refusals.get(key)
         if answer is None:
-            answer = place(claim.model, seat, self._candidates(claim, group, namesakes))
+            candidates = self._candidates(claim, group, namesakes)
+            answer = place(claim.model, seat, [c for c in candidates if c.pod not in leaving])
         if isinstance(answer, Refused):
             group.refusals[key] = answer
             if len(group.settled) < len(group.pods):
@@ -113,7 +129,8 @@ class Placements:
     def _candidates(self, claim: Claim, group: Group, namesakes: Mapping[str, str]) -> list[Candidate]:
         """The settled Pods, with what depends on the claim put in where it differs."""
         cached = group.caching.get(claim.spec.artifact_url, set())
-        if not namesakes and not cached:
+        holds = [pod for pod, uid in self.held_for.items() if uid == claim.uid]
+        if not namesakes and not cached and not holds:
             return list(group.settled.values())
         candidates = []
         for name, candidate in group.settled.items():
@@ -122,8 +139,11 @@ class Placements:
                 # The runtime keys engines by model name: a second start would return the first one's engine.
                 text = f"it serves a model of that name for claim {namesakes[name]}"
                 obstacle = Obstacle(ObstacleKind.LEFT_ALONE, text)
-            if name in cached or obstacle is not candidate.obstacle:
-                candidate = dataclasses.replace(candidate, obstacle=obstacle, artifact_cached=name in cached)
+            card = candidate.card
+            if card is not None and name in holds:
+                card = dataclasses.replace(card, reserved_bytes=0)
+            if name in cached or obstacle is not candidate.obstacle or card is not candidate.card:
+                candidate = dataclasses.replace(candidate, card=card, obstacle=obstacle, artifact_cached=name in cached)
             candidates.append(candidate)
         return candidates
 

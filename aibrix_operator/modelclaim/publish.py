@@ -108,7 +108,12 @@ def _ready(claim: Claim, instances: Sequence[Instance], start_error: str) -> _Re
         return _unplaced(claim, start_error)
     first = instances[0]
     where = f"on pod {first.pod}"
-    if any(i.phase is InstancePhase.FAILED for i in instances):
+    failed = [i for i in instances if i.phase is InstancePhase.FAILED]
+    if failed and all(i.reason for i in failed):
+        return _Ready(
+            ClaimPhase.FAILED, Reason.MOVING, f"model {model} could not wake {where}, and moves to another pod"
+        )
+    if failed:
         return _Ready(ClaimPhase.FAILED, Reason.ENGINE_FAILED, f"the engine of model {model} {where} failed for good")
     if all(i.phase is InstancePhase.ACTIVE for i in instances):
         return _Ready(ClaimPhase.ACTIVE, Reason.MODEL_CLAIM_ACTIVE, f"model {model} is served {where}")

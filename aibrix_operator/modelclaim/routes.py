@@ -39,12 +39,16 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
     wanted: dict[str, str] = {}
     for sitting in account.sittings:
         instance = instances.get(sitting.claim.uid)
+        if (pod.uid, sitting.claim.name) in draft.unrouted:
+            continue
         if instance is None or sitting.claim.is_deleting or not has_started(sitting, draft, pod.uid):
             continue
         key = names.route_annotation(sitting.claim.name)
         state = RouteState.SLEEPING if sitting.claim.uid in draft.off_route else _STATES[instance.phase]
+        is_moving = state is RouteState.FAILED and bool(instance.reason)
         is_waiting = state is RouteState.SLEEPING and instance.reason == Reason.WAITING_FOR_ROOM
-        text = route_of(sitting.claim.model, state, instance.port, "WaitingForRoom" if is_waiting else "")
+        reason: RouteReason = "WaitingForRoom" if is_waiting else "Moving" if is_moving else ""
+        text = route_of(sitting.claim.model, state, instance.port, reason)
         is_joining = state is RouteState.ACTIVE and pod.annotations.get(key) != text
         if is_joining and (sitting.claim.is_writing or pod.reading.snapshot is None):
             # A record under way could change the limit that it is routed with, and a recorded phase may be long past.
@@ -52,7 +56,8 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
         if text:
             wanted[key] = text
     values: dict[str, str | None] = {k: v for k, v in wanted.items() if pod.annotations.get(k) != v}
-    seated = {s.claim.name for s in account.sittings if not s.claim.is_deleting}
+    leaving = {claim for uid, claim in draft.unrouted if uid == pod.uid}
+    seated = {s.claim.name for s in account.sittings if not s.claim.is_deleting} - leaving
     for key in pod.annotations:
         claim = key.removeprefix(names.ROUTE_PREFIX).removeprefix(names.WAKE_PREFIX)
         if key.startswith(names.ROUTE_PREFIX) and key not in wanted and claim not in seated:

@@ -110,7 +110,7 @@ def send_to_sleep(
     idle_since_ns = int((snapshot.observed_at.timestamp() - idle_s) * 1_000) * 1_000_000
     parts = (operation, account.pod.uid, engine.ipc_name, for_uid, str(idle_since_ns))
     operation_id = "/".join(part for part in parts if part)
-    going = GoingToSleep(account.pod.uid, operation_id, idle_s, engine.request_success_total, waker, window_s)
+    going = GoingToSleep(account.pod.uid, operation_id, idle_s, engine.request_success_total, waker, for_uid, window_s)
     draft.remember_claim(sitting.claim, going_to_sleep=going)
     draft.off_route.add(sitting.claim.uid)
 
@@ -180,6 +180,9 @@ def _is_routed(account: Account, sitting: Sitting) -> bool:
 
 def _call_off(account: Account, sitting: Sitting, draft: Draft) -> None:
     """It stays awake, and its route comes back, since nothing else says otherwise."""
+    going, hold = draft.claim_memory(sitting.claim).going_to_sleep, draft.card_memory(account.pod).hold
+    if going is not None and hold is not None and hold.claim_uid == going.for_uid:
+        draft.remember_card(account.pod, hold=None)
     draft.remember_claim(sitting.claim, going_to_sleep=None)
     draft.off_route.discard(sitting.claim.uid)
 

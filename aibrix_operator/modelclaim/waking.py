@@ -114,13 +114,13 @@ def _neighbour_for(account: Account, with_seat: Card, draft: Draft) -> Sitting |
     idle = [s for _, s in idle_neighbours(account, draft)]
     card = with_seat
     for sitting in idle:
-        card = card.with_occupant(_as_asleep(sitting, draft, account.pod))
+        card = card.with_occupant(as_asleep(sitting, draft, account.pod))
     if not idle or card.room_ever_bytes < 0 or card.room_now_bytes < 0:
         return None
     return idle[0]
 
 
-def _as_asleep(sitting: Sitting, draft: Draft, pod: Pod) -> Occupant:
+def as_asleep(sitting: Sitting, draft: Draft, pod: Pod) -> Occupant:
     """The neighbour as it would be charged asleep: what it held the last time, next to nothing if it never slept."""
     held = draft.claim_memory(sitting.claim).asleep_bytes or 1
     awake = occupant(sitting, pod, False)
@@ -141,6 +141,7 @@ def wake_sleepers(account: Account, draft: Draft) -> None:
         _grant(account, sitting, draft)
     for sitting, why in turn.waits:
         _wait(account, sitting, why, draft)
+    draft.helpless += [(pod.name, s.claim) for s in turn.helpless]
     if turn.makes_room is not None and sleeping.may_choose(account, draft):
         waker, neighbour = turn.makes_room
         seconds = activity.idle_s(account, neighbour, draft)
@@ -187,6 +188,9 @@ def _grant(account: Account, sitting: Sitting, draft: Draft) -> None:
     pod, claim, now_s = account.pod, sitting.claim, draft.now.monotonic_s
     request = draft.claim_memory(claim).wake_request
     if request is None:
+        return
+    if request.refusal:
+        draft.helpless.append((pod.name, claim))
         return
     if not request.is_granted or request.waits_for:
         request = dataclasses.replace(request, is_granted=True, waits_for="")
@@ -256,8 +260,6 @@ def came_of_wake(claim: Claim, pod: PodRef, result: Result, draft: Draft) -> Non
                 message = f"model {claim.model} is waking on pod {pod.name}, as asked at {request.requested_at}"
                 draft.note(claim, Note(EventType.NORMAL, Reason.WAKING, message))
         case Refused(message=text):
-            draft.remember_claim(claim, wake_request=None, refused_wake=request.requested_at)
-            message = f"model {claim.model} could not be woken on pod {pod.name}, and no other pod can take it: {text}"
-            draft.note(claim, Note(EventType.WARNING, Reason.WAKE_FAILED, message))
+            draft.remember_claim(claim, wake_request=dataclasses.replace(request, refusal=text or "refused"))
         case _:
             pass

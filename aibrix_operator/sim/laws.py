@@ -202,6 +202,9 @@ class Laws:
         claim = next((c for c in self._claims() if c.model == request.model_name and c.instance_on(name)), None)
         if claim is None and self._is_orphan(ip, request.model_name):
             return
+        instance = None if claim is None else claim.instance_on(name)
+        if instance is not None and instance.phase is InstancePhase.FAILED:
+            return  # it failed there for good, or is asleep and moves; nobody is served by it
         if claim is None or claim.deleting_since is None:
             self._break(f"law 6: {request.model_name} on {name} is stopped, and no claim of it is being deleted")
             return

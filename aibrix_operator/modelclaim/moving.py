@@ -1,0 +1,109 @@
+"""Moving a claim off a Pod: its engine failed for good, or could not wake there. There is no live migration.
+
+A move for a wake is written to status before anything else happens. The old engine is stopped once the new place is
+ready to be recorded, and only then is the record replaced.
+"""
+
+from __future__ import annotations
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
+from aibrix_operator.ledger.placement import Placed
+from aibrix_operator.modelclaim.accounts import Account, Sitting, occupant
+from aibrix_operator.modelclaim.draft import Draft, Findings, pod_ref, sitting_of
+from aibrix_operator.modelclaim.placing import Placements
+from aibrix_operator.modelclaim.snapshot import Claim
+from aibrix_operator.modelclaim.steps import Deactivate, EventType, Note
+from aibrix_operator.modelclaim.waking import NO_ROOM
+from aibrix_operator.runtime_api import wire
+
+
+def is_moving(claim: Claim) -> bool:
+    """Whether the claim has engines, and every one of them failed: it needs another Pod."""
+    instances = claim.status.instances
+    return bool(instances) and all(i.phase is InstancePhase.FAILED for i in instances)
+
+
+def cannot_move(claim: Claim) -> str:
+    """How a refusal of a claim that wants to move begins."""
+    old = claim.status.instances[0]
+    if old.reason:
+        return f"model {claim.model} cannot move from pod {old.pod}, where it could not wake: "
+    return f"model {claim.model} cannot move from failed pod {old.pod}: "
+
+
+def help_helpless(draft: Draft, placements: Placements, found: Findings) -> None:
+    """Move sleepers that cannot wake where they are, if another Pod could take them now; else they wait, or a refused
+    wake is given up."""
+    for pod_name, claim in draft.helpless:
+        request = draft.claim_memory(claim).wake_request
+        before = found.instances[pod_name].get(claim.uid)
+        if request is None or before is None or claim.seat is None or claim.is_writing:
+            continue
+        answer = placements.choose(claim, claim.seat, placements.group_of(claim), frozenset({pod_name}))
+        if isinstance(answer, Placed):
+            reason = Reason.WAKE_FAILED if request.refusal else Reason.NO_ROOM_TO_WAKE
+            changes = {"phase": InstancePhase.FAILED, "reason": str(reason)}
+            found.instances[pod_name][claim.uid] = before.model_copy(update=changes)
+            why = request.refusal or NO_ROOM
+            message = f"model {claim.model} cannot wake on pod {pod_name}, and moves to another pod: {why}"
+            found.notes[claim.uid].append(Note(EventType.WARNING, Reason.MOVING, message))
+        elif request.refusal and answer is not None:
+            draft.remember_claim(claim, wake_request=None, refused_wake=request.requested_at)
+            draft.drop_wakes.add((draft.fleet.pods[pod_name].uid, claim.name))
+            message = (
+                f"model {claim.model} could not be woken on pod {pod_name}, and no other pod can take it: "
+                f"{request.refusal}"
+            )
+            draft.note(claim, Note(EventType.WARNING, Reason.WAKE_FAILED, message))
+
+
+def call_off(account: Account, sitting: Sitting, draft: Draft) -> Instance | None:
+    """The instance asleep again, if its card can take it back before anything was stopped; else None."""
+    instance, claim = sitting.instance, sitting.claim
+    if instance.phase is not InstancePhase.FAILED or instance.reason != Reason.NO_ROOM_TO_WAKE:
+        return None
+    if not sitting.is_asleep or account.card is None or account.pod.uid in draft.claim_memory(claim).asked_to_stop:
+        return None
+    with_seat = account.card.with_occupant(occupant(sitting, account.pod, False))
+    if with_seat.room_ever_bytes < 0 or with_seat.room_now_bytes < 0:
+        return None
+    for name, other in draft.accounts.items():
+        division = draft.card_memory(other.pod).division
+        if division is not None and division.newcomer == claim.name:
+            draft.remember_card(other.pod, division=None)
+            draft.newcomers.pop(name, None)
+    message = f"model {claim.model} stays asleep on pod {account.pod.name}, whose card can take it back now"
+    draft.note(claim, Note(EventType.NORMAL, Reason.MOVE_CALLED_OFF, message))
+    return instance.model_copy(update={"phase": InstancePhase.SLEEPING, "reason": ""})
+
+
+def has_left(claim: Claim, draft: Draft) -> bool:
+    """Whether every old engine was asked to stop, so that the record can be replaced; else take the next step to it."""
+    left = [_leave(claim, instance, draft) for instance in claim.status.instances]  # each of them, not up to the first
+    return all(left)
+
+
+def _leave(claim: Claim, instance: Instance, draft: Draft) -> bool:
+    pod = draft.fleet.pods.get(instance.pod)
+    if pod is None or not pod.is_running or pod.uid in draft.claim_memory(claim).asked_to_stop:
+        return True
+    draft.unrouted.add((pod.uid, claim.name))
+    if pod.is_annotating or names.route_annotation(claim.name) in pod.annotations:
+        return False
+    if sitting_of(draft.accounts, claim, instance.pod) is None:
+        return True
+    if pod.busy_since_s is None and pod.uid not in draft.asked:
+        draft.ask(pod, Deactivate(pod_ref(pod), claim.uid, wire.DeactivateRequest(model_name=claim.model)))
+    return False
+
+
+def moved_note(claim: Claim, to_pod: str) -> Note:
+    """The Event of a replaced record."""
+    old = claim.status.instances[0]
+    because = {
+        str(Reason.NO_ROOM_TO_WAKE): "because its card could not take it back from sleep,",
+        str(Reason.WAKE_FAILED): "because it could not be woken there,",
+    }.get(old.reason, "after terminal engine failure")
+    message = f"model {claim.model} moved {because} from pod {old.pod} to pod {to_pod}"
+    return Note(EventType.NORMAL, Reason.RESCHEDULED, message)
