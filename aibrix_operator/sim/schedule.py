@@ -1,9 +1,15 @@
-"""A random schedule of what users, nodes, engines and networks do. One seed plays the same way every time."""
+"""A random schedule of what users, nodes, engines and networks do. One seed plays the same way every time.
+
+``python -m aibrix_operator.sim.schedule FIRST LAST`` plays the seeds from FIRST up to and without LAST, and prints the
+story of each that fails.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import sys
 from collections.abc import Callable
 
 from aibrix_operator.api import names
@@ -11,6 +17,7 @@ from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, Resource
 from aibrix_operator.runtime_api.outcome import NotSent, Refused, Unknown
 from aibrix_operator.runtime_api.wire import EnginePhase
+from aibrix_operator.sim import loop, settled
 from aibrix_operator.sim.runtimes import Call, Result, SimulatedEngine, SimulatedRuntime
 from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
 
@@ -18,6 +25,8 @@ GIB = 1 << 30
 CARDS_GIB = (24, 40, 80, 95)
 CLAIMS = tuple(f"claim-{n}" for n in range(8))
 PODS_AT_MOST = 4
+PLAY_S = 1200.0
+CALM_S = 400.0
 LONGEST_DELAY_S = 0.2
 _NO_ANSWER: tuple[Result, ...] = (NotSent("no route"), NotSent("left alone", left_alone=True), Unknown("lost"))
 _NOT_DONE: tuple[Result, ...] = (Refused("not now", 409), *_NO_ANSWER)
@@ -31,6 +40,8 @@ class Schedule:
         self.random = random.Random(seed)
         self.story: list[str] = []
         """What happened, for the reader of a failure."""
+        self.faults = 0
+        """How many of the things that happened were nobody's wish."""
         self.api_trouble = 0.0
         """Share of calls to the API server that go wrong."""
         self._pods = 0
@@ -38,18 +49,17 @@ class Schedule:
 
     async def play(self, seconds: float, pause_s: float = 8.0) -> None:
         """Do something every ``pause_s`` or so."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + seconds
+        until_s = asyncio.get_running_loop().time() + seconds
         for _ in range(self.random.randint(1, 3)):
             self.pod_joins()
-        while (left_s := until_s - loop.time()) > 0:
+        while (left_s := until_s - asyncio.get_running_loop().time()) > 0:
             await self.cluster.run(min(left_s, self.random.expovariate(1 / pause_s)))
             await self._do_something()
 
     async def calm(self, seconds: float) -> None:
         """End all trouble, mend what users broke, and let time pass."""
         self._tell("calm")
-        self.api_trouble = 0.0
+        self.api_trouble = self.cluster.store.watch_delay_s = 0.0
         for runtime in self._runtimes():
             runtime.before_call = runtime.after_call = runtime.before_snapshot = None
             runtime.ignores_limits = False
@@ -79,10 +89,12 @@ class Schedule:
             (3, self.snapshots_troubled),
             (2, self.cards_blink),
             (3, self.api_troubled),
+            (3, self.watch_lags),
             (2, self.restart),
         ]
         weights = [weight for weight, _ in actions]
         (action,) = self.random.choices([a for _, a in actions], weights)
+        self.faults += action not in (self.claim_applied, self.claim_deleted, self.claim_patched, self.pod_joins)
         if action == self.restart:
             self._tell("the controller restarts")
             await self.cluster.stop_controller()
@@ -228,6 +240,10 @@ class Schedule:
         self.api_trouble = self.random.choice([0.0, 0.0, 0.3, 0.7])
         self._tell(f"the API server fails {self.api_trouble:.0%} of calls")
 
+    def watch_lags(self) -> None:
+        self.cluster.store.watch_delay_s = self.random.choice([0.0, 0.5, 4.0])
+        self._tell(f"watches are {self.cluster.store.watch_delay_s:.1f} s late")
+
     def _fault(self, verb: str, resource: Resource, name: str, body: object) -> Exception | None:
         if self.random.random() >= self.api_trouble:
             return None
@@ -264,3 +280,35 @@ class Schedule:
 
     def _tell(self, what: str) -> None:
         self.story.append(f"{asyncio.get_running_loop().time():9.3f} {what}")
+
+
+async def _play(seed: int, told: list[str]) -> None:
+    """One schedule; its story goes to ``told``. Raises AssertionError when a law was broken or something is stuck."""
+    async with SimulatedCluster() as cluster:
+        schedule = Schedule(cluster, seed)
+        schedule.story = told
+        await schedule.play(PLAY_S)
+        await schedule.calm(CALM_S)
+        if found := settled.unsettled(cluster):
+            raise AssertionError("\n".join(found))
+
+
+def main(first: int, last: int) -> int:
+    """Play the seeds and print what failed; the number of failures."""
+    logging.getLogger("aibrix_operator").setLevel(
+        logging.ERROR
+    )  # each failed call would be told, and that is the point
+    failures = 0
+    for seed in range(first, last):
+        story: list[str] = []
+        try:
+            loop.run(_play(seed, story))
+        except AssertionError as error:
+            failures += 1
+            sys.stdout.write("\n".join([*story, f"seed {seed}: {error}", ""]))
+    sys.stdout.write(f"{last - first} schedules, {failures} failed\n")
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(int(sys.argv[1]), int(sys.argv[2])), 1))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType
+from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType, Instance, InstancePhase
+from aibrix_operator.api.route import parse_route
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
 from aibrix_operator.modelclaim.accounts import Account, open_accounts
 from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, slim_pod
 from aibrix_operator.modelclaim.placing import is_candidate
-from aibrix_operator.modelclaim.routes import route_of
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod, Reading
 from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
 
@@ -68,7 +68,7 @@ def _unsettled_claim(claim: Claim, fleet: Fleet, accounts: dict[str, Account]) -
             found.append(f"{claim.name} is recorded on {instance.pod}, which is gone")
             continue
         text = pod.annotations.get(names.route_annotation(claim.name))
-        if text != route_of(claim.model, instance.phase, instance.port):
+        if not _says_so(text, claim.model, instance):
             found.append(f"{claim.name} is {instance.phase} on {pod.name}, and its route says {text}")
         sitting = next(s for s in accounts[pod.name].sittings if s.claim.uid == claim.uid)
         record = instance.kv_limit_bytes
@@ -79,6 +79,15 @@ def _unsettled_claim(claim: Claim, fleet: Fleet, accounts: dict[str, Account]) -
         why = "" if ready is None else f"{ready.reason}: {ready.message}"
         found.append(f"{claim.name} is {claim.status.phase} ({why}), and nothing stands in its way")
     return found
+
+
+def _says_so(text: str | None, model: str, instance: Instance) -> bool:
+    """Whether the route tells what the instance is."""
+    if text is None:
+        return False
+    route = parse_route(text)
+    port = instance.port if instance.phase is InstancePhase.ACTIVE else 0
+    return (route.model, route.state, route.port) == (model, instance.phase.lower(), port)
 
 
 def _fits(claim: Claim, pod: Pod, account: Account) -> bool:

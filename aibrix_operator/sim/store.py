@@ -33,7 +33,7 @@ def wall() -> datetime:
 
 
 class Store:
-    """All objects. ``watchers`` hear of every change in the loop's next turn, as a watch without delay would."""
+    """All objects, their watchers, and what is to go wrong."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
@@ -49,6 +49,9 @@ class Store:
         """Told of every change as it happens."""
         self.delay: Callable[[], Awaitable[None]] | None = None
         """Awaited by every call of a controller before it is carried out."""
+        self.watch_delay_s = 0.0
+        """How much later watches hear of a change."""
+        self._last_told_s = 0.0
         self._watchers: dict[str, list[OnEvent]] = {}
         self._versions = itertools.count(1)
 
@@ -167,8 +170,10 @@ class Store:
 
     def _tell(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:
         loop = asyncio.get_running_loop()
+        # Never before an earlier change: a watch keeps the order.
+        self._last_told_s = max(loop.time() + self.watch_delay_s, self._last_told_s + 1e-9)
         for on_event in self._watchers.get(resource.plural, ()):
-            loop.call_soon(on_event, change, copy.deepcopy(old), copy.deepcopy(new))
+            loop.call_at(self._last_told_s, on_event, change, copy.deepcopy(old), copy.deepcopy(new))
 
 
 def merged(target: Any, patch: Any) -> Any:

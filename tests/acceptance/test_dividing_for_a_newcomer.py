@@ -87,7 +87,8 @@ async def test_mc19_a_neighbour_that_takes_no_limit_keeps_its_record_and_nothing
         "False",
         "NoMatchingPods",
         (
-            "no warm pod can hold this model, which needs 0.0 GiB on a card: warm-0 has room, but its card could not be "
+            "no warm pod can hold this model, which needs 0.0 GiB on a card: warm-0 has room, but its card could not "
+            "be "
             "divided: model-of-neighbour did not take a KV limit of 0.0 GiB"
         ),
     )
