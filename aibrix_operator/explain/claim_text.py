@@ -75,28 +75,28 @@ def _facts(report: ClaimReport) -> Table:
 def _candidates(report: ClaimReport) -> RenderableType:
     on = {i.pod for i in report.claim.status.instances}
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("pod", overflow="fold")
-    for heading in ("usable", "promised", "held", "room ever", "room now"):
+    table.add_column("GiB on one GPU", no_wrap=True)
+    for heading in ("usable", "promised", "held", "room\never", "room\nnow"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("fits", no_wrap=True)
     table.add_column("what it lacks", overflow="fold")
     for row in report.candidates:
         card = row.card
         fit = Text("it is here", "green") if card.pod in on else Text(row.fit, _FIT_STYLES[row.fit])
-        table.add_row(
-            card.pod,
-            _usable(row),
-            *(gib(size) for size in (card.promised_bytes, card.held_bytes, card.room_ever_bytes, card.room_now_bytes)),
-            fit,
-            row.why_not,
-        )
+        sizes = (card.promised_bytes, card.held_bytes, card.room_ever_bytes, card.room_now_bytes)
+        table.add_row(card.pod, _usable(row), *(_figure(size) for size in sizes), fit, row.why_not)
     return table
+
+
+def _figure(size_bytes: int | None) -> str:
+    """A size in a column of GiB; below zero when the card is overdrawn."""
+    return _UNKNOWN if size_bytes is None else f"{size_bytes / figures.GIB:.1f}"
 
 
 def _usable(row: CandidateRow) -> str:
     if row.card.usable_bytes is not None or not row.card.recorded_bytes:
-        return gib(row.card.usable_bytes)
-    return f"≥ {figures.gib(row.card.recorded_bytes)}"
+        return _figure(row.card.usable_bytes)
+    return f"≥ {_figure(row.card.recorded_bytes)}"
 
 
 def _card(card: CardView) -> RenderableType:
@@ -141,10 +141,9 @@ def _answer(report: ClaimReport) -> Iterator[RenderableType]:
         case Outcome.PLACED:
             yield Text(f"It is placed on {report.where}.", "green")
         case Outcome.FITS:
-            where = f"{report.where} can take it now" if report.where else "a Pod between two steps may take it"
-            yield Text(f"{where}; the operator places it at its next try, within a minute.", "green")
-            if not report.claim.has_finalizer:
-                yield Text("The operator has not looked at this claim yet: is it running?", "yellow")
+            where = f"{report.where} can take it now" if report.where else "a pod between two steps may take it"
+            yield Text(f"It fits: {where}, and the operator places it at its next try, within a minute.", "green")
+            yield from _compared(report)
         case Outcome.UNKNOWN:
             yield Text("No runtime can be reached from here, so sizes and room are not known: this is what statuses")
             yield Text("record. Run this command in the cluster's network to have all figures.")
@@ -164,7 +163,7 @@ def _compared(report: ClaimReport) -> Iterator[RenderableType]:
     if report.is_as_published:
         yield Text("Its Scheduled condition says the same.", "dim")
     elif condition is None:
-        yield Text("The operator has not said so yet: is it running?", "yellow")
+        yield Text("The operator has said nothing of it yet: is it running?", "yellow")
     else:
         yield Text(f"Its Scheduled condition still says {condition.reason}: {condition.message}", "dim")
 

@@ -116,10 +116,11 @@ async def connect(kubeconfig: Path | None, runtime_token: str | None, read_s: fl
     """A looker for the cluster of ``kubeconfig``, else of ``KUBECONFIG``, else of ``~/.kube/config``, else for the one
     that this process runs in. CannotLook when none of them describes a cluster."""
     path = kubeconfig or _default_kubeconfig()
+    where = f"in {path}" if path else "here: neither KUBECONFIG nor ~/.kube/config is there, and this is no Pod"
     try:
         cluster = await Cluster.connect(path)
     except Exception as error:  # the client's own errors, and whatever reading the file or an exec plugin brings
-        raise CannotLook(f"no cluster to look at in {path or 'this Pod'}: {error}") from error
+        raise CannotLook(f"no cluster to look at {where}: {error}") from error
     async with cluster, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         yield Looker(cluster, RuntimeClient(session, runtime_token), read_s)
 
@@ -141,9 +142,11 @@ def _default_kubeconfig() -> Path | None:
     """Where kubectl would look; None leaves the cluster that this process runs in."""
     named = os.environ.get("KUBECONFIG")
     if named:
+        if not any(Path(name).is_file() for name in named.split(os.pathsep)):
+            raise CannotLook(f"KUBECONFIG is {named}, and there is no such file")
         return Path(named)
     usual = Path.home() / ".kube" / "config"
-    return usual if usual.exists() else None
+    return usual if usual.is_file() else None
 
 
 def _parse(bodies: list[Object]) -> tuple[list[Claim], tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from aibrix_operator.modelclaim.accounts import Account
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet
 
 MOST_SUGGESTIONS = 3
-MOST_WEIGHED = 14
-"""Of a card with more engines only those that hold the most are weighed: 3,432 sets of seven, and not millions."""
+MOST_SETS = 5000
+"""So many sets of one size are weighed, which is all of them for cards of up to 14 engines. Beyond that the engines that
+hold the most are taken, which is one of the smallest sets or close to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,24 @@ def _on_card(claim: Claim, seat: Seat, account: Account) -> list[Suggestion]:
     namesakes = {s.claim.name for s in account.sittings if s.claim.model == claim.model}
     always = tuple(o for o in card.occupants if o.claim in leaving | namesakes)
     others = sorted((o for o in card.occupants if o not in always), key=lambda o: (-o.held_bytes, o.claim))
-    others = others[:MOST_WEIGHED]
-    for size in range(len(others) + 1):
-        sets = [(*always, *more) for more in itertools.combinations(others, size)]
-        chosen = [gone for gone in sets if gone and _fits(card, seat, gone)]
-        if chosen:
-            return [_suggestion(account, gone, leaving) for gone in chosen]
-    return []
+    return [_suggestion(account, gone, leaving) for gone in _smallest(card, seat, always, others) if gone]
+
+
+def _smallest(
+    card: Card, seat: Seat, always: Sequence[Occupant], others: Sequence[Occupant]
+) -> list[tuple[Occupant, ...]]:
+    """The smallest sets, ``always`` among each, that make room; ``others`` come largest first."""
+    prefixes = [(*always, *others[:size]) for size in range(len(others) + 1)]
+    largest_first = next((gone for gone in prefixes if _fits(card, seat, gone)), None)
+    if largest_first is None:
+        return []
+    for size in range(len(largest_first) - len(always) + 1):
+        if math.comb(len(others), size) > MOST_SETS:
+            break
+        sets = ((*always, *more) for more in itertools.combinations(others, size))
+        if found := [gone for gone in sets if _fits(card, seat, gone)]:
+            return found
+    return [largest_first]
 
 
 def _fits(card: Card, seat: Seat, gone: Sequence[Occupant]) -> bool:

@@ -12,7 +12,7 @@ from rich.text import Text
 from aibrix_operator.ledger import figures
 
 WIDTH = 72
-FOOTPRINT, MAPPED, LIMIT, FREE = "█", "▓", "▒", "·"
+FOOTPRINT, MAPPED, LIMIT, FREE = "█", "▓", "░", "·"
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 

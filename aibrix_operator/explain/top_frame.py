@@ -90,8 +90,9 @@ def _waiting_row(claim: Claim, is_wide: bool) -> WaitingRow:
 def _heading(frame: Frame) -> Text:
     running = sum(len(card.engines) for card in frame.cards)
     counts = f"{len(frame.cards)} card(s), {running} engine(s), {len(frame.waiting)} claim(s) without a card"
+    # Blanks end a span and never begin one: some viewers of SVG drop those at the beginning.
     return Text.assemble(
-        ("aibrix-operator top", "bold"), f"  {frame.scope}  ", (f"{frame.now:%H:%M:%S} UTC", "dim"), f"  {counts}\n"
+        ("aibrix-operator top  ", "bold"), f"{frame.scope}  ", (f"{frame.now:%H:%M:%S} UTC  ", "dim"), f"{counts}\n"
     )
 
 
@@ -122,19 +123,16 @@ def _cards(cards: Sequence[CardView], width: int, lines_left: int | None) -> Ite
 
 
 def _card_heading(card: CardView) -> Text:
-    text = Text.assemble((card.pod, "bold"), overflow="ellipsis", no_wrap=True)
-    if card.gpus > 1:
-        text.append(f"  {card.gpus} GPUs")
+    text = Text.assemble((f"{card.pod}  ", "bold"), overflow="ellipsis", no_wrap=True)
+    facts = [f"{card.gpus} GPUs"] if card.gpus > 1 else []
     if card.usable_bytes is not None:
-        text.append(f"  {figures.gib(card.usable_bytes)} usable")
+        facts.append(f"{figures.gib(card.usable_bytes)} usable")
     if card.room_ever_bytes is not None and card.room_now_bytes is not None:
-        text.append(f", room for {figures.gib(min(card.room_ever_bytes, card.room_now_bytes))}")
+        facts.append(f"room for {figures.gib(min(card.room_ever_bytes, card.room_now_bytes))}")
     if not card.has_cards:
-        text.append("  no cards")
-    if not card.is_ready:
-        text.append("  not ready", "red")
-    if card.hole:
-        text.append(f"  {card.hole}", "red")
+        facts.append("no cards")
+    text.append(", ".join(facts) + "  ")
+    text.append(", ".join(filter(None, ("" if card.is_ready else "not ready", card.hole))), "red")
     return text
 
 
