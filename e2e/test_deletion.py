@@ -1,0 +1,103 @@
+"""A deleted claim leaves nothing behind, and no request in flight is cut before its time is over."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from e2e.api import eventually
+from e2e.pool import SAMPLES, EndlessAnswer, Pool, phase
+
+DRAIN_S = 5.0
+
+
+def _lives(pool: Pool, model: str) -> bool:
+    engine = pool.pod.engines().get(model)
+    return engine is not None and engine["phase"] == "active"
+
+
+@pytest.mark.acceptance("49")
+def test_mc49_d_deleted_claims_leave_no_route_and_no_engine(either_samples: Pool):
+    pool = either_samples
+    pool.delete(*SAMPLES)
+    for claim in SAMPLES:
+        eventually(f"{claim} is gone", lambda claim=claim: pool.is_gone(claim), 60.0)
+    eventually("no engine is left", lambda: not pool.pod.engines(), 60.0)
+    assert pool.annotations() == {}
+
+
+@pytest.mark.acceptance("50")
+def test_mc50_a_running_request_is_answered_before_its_engine_stops(pool: Pool):
+    name = "eight-seconds"
+    pool.apply(name)
+    pool.wait_active(name)
+    answer = pool.start_chat(name, tokens=800)
+    pool.delete(name)
+    eventually("the route is gone", lambda: pool.route(name) == {})
+    assert not answer.done()  # so the route went first
+
+    def is_answered() -> bool:
+        lives, is_gone = _lives(pool, name), pool.is_gone(name)
+        if answer.done():
+            return True
+        assert lives
+        assert not is_gone
+        return False
+
+    eventually("the answer is complete", is_answered)
+    assert answer.result().status == 200
+    assert answer.result().body["usage"]["completion_tokens"] == 800
+    eventually("the claim is gone", lambda: pool.is_gone(name))
+    eventually("the engine is gone", lambda: name not in pool.pod.engines())
+    assert pool.told(name, "DrainTimedOut") == 0
+
+
+@pytest.mark.acceptance("50")
+def test_mc50_a_serving_engine_runs_on_for_five_seconds(pool: Pool):
+    pool.apply("idle")
+    pool.wait_active("idle")
+    deleted_s = time.monotonic()
+    pool.delete("idle")
+    eventually("the route is gone", lambda: pool.route("idle") == {})
+    eventually("the engine stops", lambda: not _lives(pool, "idle"))
+    assert time.monotonic() - deleted_s >= DRAIN_S
+
+
+@pytest.mark.acceptance("50")
+def test_mc50_an_engine_that_still_starts_is_stopped_at_once(pool: Pool):
+    pool.apply("slow-boot")
+    eventually("the engine is started", lambda: pool.pod.engines().get("slow-boot"))
+    _is_gone_at_once(pool, "slow-boot")
+
+
+@pytest.mark.acceptance("50")
+def test_mc50_a_sleeping_engine_is_stopped_at_once(pool: Pool):
+    pool.apply("sleeper")
+    pool.wait_active("sleeper")
+    slept = pool.pod.post("sleep", model_name="sleeper", level=1, operation_id="by-hand")
+    assert (slept.status, slept.body["applied"]) == (200, True)
+    pool.wait("sleeper", "is seen asleep", lambda c: phase(c) == "Sleeping")
+    eventually("the route says so", lambda: pool.route("sleeper")["state"] == "sleeping")
+    _is_gone_at_once(pool, "sleeper")
+
+
+def _is_gone_at_once(pool: Pool, name: str) -> None:
+    deleted_s = time.monotonic()
+    pool.delete(name)
+    eventually("the claim is gone", lambda: pool.is_gone(name))
+    assert time.monotonic() - deleted_s < DRAIN_S
+    eventually("the engine is gone", lambda: name not in pool.pod.engines())
+
+
+@pytest.mark.acceptance("50")
+def test_mc50_a_request_that_never_ends_is_cut_after_ninety_seconds(endless_answer: EndlessAnswer):
+    pool, name = endless_answer.pool, endless_answer.claim
+    eventually("the request is cut", endless_answer.request.done, 120.0)
+    assert endless_answer.request.exception() is not None
+    # The deletion's time is kept in whole seconds, so up to one of the ninety may have passed before.
+    assert endless_answer.ended_s - endless_answer.deleted_s >= 89.0
+    eventually("the claim is gone", lambda: pool.is_gone(name))
+    eventually("the engine is gone", lambda: not pool.pod.engines())
+    eventually("an Event says so", lambda: pool.told(name, "DrainTimedOut"))
+    assert endless_answer.ended_s - endless_answer.deleted_s < 100.0
