@@ -69,19 +69,11 @@ def continue_divisions(draft: Draft, records: dict[str, tuple[str, int]]) -> Non
             continue
         if account.hole:
             _drop(account, draft)
-        elif account.card is not None and _may_divide(account, draft):
+        elif account.card is not None and draft.is_free(account.pod) and draft.is_settled(account):
             if _is_outdated(account, division, draft):
                 _drop(account, draft)
             else:
                 apply(account, division, dividing.advance(account, division), draft, records)
-
-
-def _may_divide(account: Account, draft: Draft) -> bool:
-    """Whether the runtime and the records are at rest, and nobody here has been asked to stop: a leaver's share is
-    dealt once it has left."""
-    uid = account.pod.uid
-    is_leaving = any(s.claim.is_deleting and uid in draft.claim_memory(s.claim).asked_to_stop for s in account.sittings)
-    return draft.is_free(account.pod) and draft.is_settled(account) and not is_leaving
 
 
 def _drop(account: Account, draft: Draft) -> None:
@@ -184,7 +176,7 @@ def start_divisions(draft: Draft, records: dict[str, tuple[str, int]]) -> None:
         memory = draft.card_memory(account.pod)
         if account.card is None or memory.division is not None or account.pod.name in draft.newcomers:
             continue
-        if not _may_divide(account, draft):
+        if not (draft.is_free(account.pod) and draft.is_settled(account)) or account.pod.uid in draft.unrouting:
             continue
         _start_one(account, memory, draft, records)
 

@@ -75,6 +75,8 @@ class Draft:
     """(Pod UID, claim name) of routes to be taken away, because their engine is about to be stopped."""
     drop_wakes: set[tuple[str, str]] = field(default_factory=set)
     """(Pod UID, claim name) of wake requests to be taken off their Pod."""
+    unrouting: set[str] = field(default_factory=set)
+    """UIDs of Pods with an engine above its record, which leaves the route before its limit is written."""
     off_route: set[str] = field(default_factory=set)
     """UIDs of claims whose engine is on its way to sleep: no request is to reach it."""
     asked: set[str] = field(default_factory=set)

@@ -72,6 +72,7 @@ def hold_to_record(account: Account, sitting: Sitting, verdict: Verdict, draft: 
     pod, claim, memory = account.pod, sitting.claim, draft.claim_memory(sitting.claim)
     if verdict.is_above_record:
         draft.remember_claim(claim, not_held_bytes=sitting.limit_in_force)
+        draft.unrouting.add(pod.uid)
     write = memory.limit_write
     if write is not None and write.pod_uid == pod.uid and pod.reading.sequence > write.after_reading:
         if sitting.limit_in_force == write.limit_bytes:
