@@ -261,6 +261,10 @@ class SimulatedCluster:
 
     # --- what users see
 
+    def now_s(self) -> float:
+        """Virtual seconds since the start."""
+        return asyncio.get_running_loop().time()
+
     def status(self, name: str) -> ModelClaimStatus:
         """A claim's published status."""
         return ModelClaimStatus.model_validate(
