@@ -221,6 +221,14 @@ class Pool:
         """How often the claim was told ``why``."""
         return sum(event.get("count", 1) for event in self.events(claim, why))
 
+    def wait_told(self, claim: str, why: str, times: int = 1) -> None:
+        """Until the claim was told ``why`` that often in all. AssertionError lists what it was told instead."""
+        try:
+            eventually(f"{claim} is told {why} {times} times", lambda: self.told(claim, why) == times, 10.0)
+        except AssertionError as error:
+            heard = [(e["reason"], e["message"], e.get("count", 1)) for e in self.events(claim)]
+            raise AssertionError(f"{error}; it heard {heard}") from None
+
     def clean_up(self, *claims: str, within_s: float = 60.0) -> None:
         """Delete these claims, by default all that were applied, and wait until nothing of them is left."""
         going = self.applied & set(claims) if claims else set(self.applied)

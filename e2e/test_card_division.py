@@ -66,7 +66,7 @@ def test_mc15_c3_a_limit_that_somebody_raises_is_taken_back(either_samples: Pool
         assert pool.told(QWEN3, "KVLimitSet") == before["KVLimitSet"]  # a division saw it first, and said nothing
         return
     assert pool.told(QWEN3, "KVLimitNotHeld") == before["KVLimitNotHeld"] + 1
-    eventually("an Event says so", lambda: pool.told(QWEN3, "KVLimitSet") == before["KVLimitSet"] + 1)
+    pool.wait_told(QWEN3, "KVLimitSet", before["KVLimitSet"] + 1)
 
 
 @pytest.mark.acceptance("9.34")
