@@ -160,7 +160,9 @@ def _runtime_step_ended(namespace: str, step: RuntimeStep, world: World, ended: 
     if ended.error is not None:
         log.error("a step of %s failed", ended.key, exc_info=ended.error)
         result = Unknown(f"the call failed: {ended.error}")
-    world.finished[namespace].append(Finished(step, result))
+    finished = Finished(step, result)
+    world.finished[namespace].append(finished)
+    world.metrics.step_ended(namespace, finished)
     reader = world.readers.get(step.pod.uid)
     if reader is not None:
         reader.discard()

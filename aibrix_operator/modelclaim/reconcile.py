@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from aibrix_operator.api import names
@@ -9,19 +10,25 @@ from aibrix_operator.cluster.resource import Object, key_of
 from aibrix_operator.cluster.watch import Change
 from aibrix_operator.cluster.work_queue import WorkQueue
 from aibrix_operator.modelclaim import act as acting
+from aibrix_operator.modelclaim import auditing
 from aibrix_operator.modelclaim import observe as observing
 from aibrix_operator.modelclaim.decide import decide
-from aibrix_operator.modelclaim.snapshot import Moment
+from aibrix_operator.modelclaim.metrics import Metrics
+from aibrix_operator.modelclaim.snapshot import Fleet, Moment
 from aibrix_operator.modelclaim.steps import ClaimRef, EventType, Note
 from aibrix_operator.modelclaim.world import World
 
+log = logging.getLogger(__name__)
+
+AUDIT_S = 10.0
 REST = 2.0
 """A namespace rests twice as long as its last pass took: what happens meanwhile is one pass, not many, and the steps of
 the last plan get the event loop."""
 
 
 def attach(world: World) -> None:
-    """Give the world its queue of passes: one pass per namespace at a time."""
+    """Give the world its queue of passes, one per namespace at a time, and its metrics."""
+    world.metrics = Metrics(world)
     world.passes = WorkQueue("modelclaim", partial(reconcile, world=world), workers=1, rest=REST)
 
 
@@ -29,10 +36,24 @@ async def reconcile(namespace: str, world: World) -> None:
     """One pass over ``namespace``. It awaits nothing, so that no event comes between its looking and its asking."""
     if not world.is_synced:
         return
-    fleet = observing.observe(namespace, world, partial(_complain, world))
-    now = Moment(world.wall(), world.monotonic_s())
-    plan, world.memory[namespace] = decide(fleet, world.memory[namespace], now)
-    acting.act(namespace, plan, world)
+    with world.metrics.pass_seconds.time():
+        fleet = observing.observe(namespace, world, partial(_complain, world))
+        now = Moment(world.wall(), world.monotonic_s())
+        _audit(fleet, now, world)
+        plan, world.memory[namespace] = decide(fleet, world.memory[namespace], now)
+        acting.act(namespace, plan, world)
+
+
+def _audit(fleet: Fleet, now: Moment, world: World) -> None:
+    """Check the ledger's laws now and then, and count what stays broken: a count that is not 0 is a fault of ours."""
+    if now.monotonic_s < world.audit_due_s.get(fleet.namespace, 0.0):
+        return
+    world.audit_due_s[fleet.namespace] = now.monotonic_s + AUDIT_S
+    broken, before = auditing.broken_laws(fleet), world.audit_suspects.get(fleet.namespace, frozenset())
+    world.audit_suspects[fleet.namespace] = frozenset(broken)
+    for sentence in (text for pod, text in broken.items() if pod in before):
+        world.metrics.violations.labels(fleet.namespace).inc()
+        log.error("a law of the ledger is broken in %s: %s", fleet.namespace, sentence)
 
 
 def _complain(world: World, body: dict[str, object], error: str) -> None:

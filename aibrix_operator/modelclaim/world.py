@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from aibrix_operator.api.modelclaim import Instance
 from aibrix_operator.cluster.backoff import Backoff
@@ -24,6 +24,9 @@ from aibrix_operator.modelclaim.memory import Memory
 from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, parse_pool, slim_pod
 from aibrix_operator.modelclaim.readers import Reader, Runtimes
 from aibrix_operator.modelclaim.snapshot import Claim, Finished, Pod, Pool
+
+if TYPE_CHECKING:  # metrics read the world, so the world only names them
+    from aibrix_operator.modelclaim.metrics import Metrics
 
 # ("runtime" | "annotate", Pod UID) or ("claim", claim UID): each lane takes one step at a time.
 Lane: TypeAlias = tuple[str, str]
@@ -91,6 +94,12 @@ class World:
     runtime_steps: StepQueue[Lane] = field(init=False)
     passes: WorkQueue[str] = field(init=False)
     """Keys are namespaces; set by ``reconcile.attach``."""
+    metrics: Metrics = field(init=False)
+    """Set by ``reconcile.attach``."""
+    audit_due_s: dict[str, float] = field(default_factory=dict)
+    """By namespace: when the ledger's laws are checked next."""
+    audit_suspects: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By namespace: names of Pods on whose card a law was broken at the last check."""
     claims: Overlay = field(init=False)
     pods: Overlay = field(init=False)
     is_synced: bool = False
@@ -101,6 +110,24 @@ class World:
 
     def __post_init__(self) -> None:
         """Lay our writes over the caches."""
+        self._make_queues()
+
+    def start_afresh(self) -> None:
+        """As after a restart, but with the caches that watches keep. For a new term of leading; nothing is under way.
+
+        Readings go too: those to come are later than our term's first call to each runtime, which a former leader's
+        calls do not get past.
+        """
+        for reader in self.readers.values():
+            reader.stop()
+        for of_the_last_term in (
+            *(self.memory, self.finished, self.readers, self.writing, self.cooling, self.unreadable),
+            *(self._parsed_claims, self._parsed_pods, self._parsed_pools),
+        ):
+            of_the_last_term.clear()
+        self._make_queues()
+
+    def _make_queues(self) -> None:
         self.claims = Overlay(self.watched_claims)
         self.use_pods(self.watched_pods)
         self.api_steps = StepQueue("api", concurrency=API_STEPS)
