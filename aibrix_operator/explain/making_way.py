@@ -15,8 +15,8 @@ from aibrix_operator.modelclaim.snapshot import Claim, Fleet
 
 MOST_SUGGESTIONS = 3
 MOST_SETS = 5000
-"""So many sets of one size are weighed, which is all of them for cards of up to 14 engines. Beyond that the engines that
-hold the most are taken, which is one of the smallest sets or close to it."""
+"""So many sets of one size are weighed, which is all of them for cards of up to 14 engines. Beyond that the engines
+that hold the most are taken, which is one of the smallest sets or close to it."""
 
 
 @dataclass(frozen=True, slots=True)

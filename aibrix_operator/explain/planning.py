@@ -86,19 +86,31 @@ def play(claims: Sequence[Claim], pods: Sequence[PlannedPod]) -> PlayedPlan:
     seated: dict[str, list[tuple[Claim, Seat]]] = {p.name: [] for p in pods}
     planned = {p.name: p for p in pods}
     fleet = Fleet("", (), {p.name: _warm_pod(p, ()) for p in pods})
-    unplaced = []
+    waiting: list[Claim] = []
     for claim in claims:
-        seat = claim.seat
-        assert seat is not None, f"{claim.name} declares no seat, and was let through"
         asking = _selecting_anything(claim) if any_pool else claim
+        seat = _seat(claim)
         answer = judging.judge(fleet, asking, seat).answer
         if isinstance(answer, Placed):
             seated[answer.pod].append((asking, seat))
             fleet = _with_seat(fleet, planned[answer.pod], asking, seated[answer.pod])
-        elif isinstance(answer, Refused):
-            unplaced.append(Unplaced(claim.name, seat.total_bytes, answer.reason, answer.message))
-    cards = tuple(PlannedCard(p, _seats(p, seated[p.name])) for p in pods)
-    return PlayedPlan(cards, tuple(unplaced))
+        else:
+            waiting.append(asking)
+    # Waiting claims are tried again and again, so their conditions come to speak of the cards as they are in the end.
+    unplaced = tuple(_unplaced(fleet, claim) for claim in waiting)
+    return PlayedPlan(tuple(PlannedCard(p, _seats(p, seated[p.name])) for p in pods), unplaced)
+
+
+def _seat(claim: Claim) -> Seat:
+    assert claim.seat is not None, f"{claim.name} declares no seat, and was let through"
+    return claim.seat
+
+
+def _unplaced(fleet: Fleet, claim: Claim) -> Unplaced:
+    seat = _seat(claim)
+    answer = judging.judge(fleet, claim, seat).answer
+    assert isinstance(answer, Refused), f"{claim.name} found no room, and more claims made some"
+    return Unplaced(claim.name, seat.total_bytes, answer.reason, answer.message)
 
 
 def _selecting_anything(claim: Claim) -> Claim:
