@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -38,15 +39,16 @@ def create_app(settings: RuntimeSettings, *, clock: Callable[[], datetime] = wal
             sidecar = routes.Sidecar(Fleet(settings, session, clock=clock))
             app.state.sidecar = sidecar
             await sidecar.supervisor.adopt()
-            supervision = asyncio.create_task(sidecar.supervisor.run())
+            tasks = [asyncio.create_task(loop.run()) for loop in (sidecar.supervisor, sidecar.feed)]
             sidecar.is_supervised = True
             try:
                 yield
             finally:
                 sidecar.is_supervised = False
-                supervision.cancel()
-                with contextlib.suppress(asyncio.CancelledError):  # it was just cancelled
-                    await supervision
+                for task in tasks:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):  # it was just cancelled
+                        await task
 
     app = FastAPI(
         title="aibrix-operator runtime",
@@ -63,11 +65,25 @@ def create_app(settings: RuntimeSettings, *, clock: Callable[[], datetime] = wal
     return app
 
 
+class Server(uvicorn.Server):
+    """Uvicorn, which would wait for polls of the change feed before it ends."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer who waits for a change, then end."""
+        self._app.state.sidecar.feed.close()
+        await super().shutdown(sockets)
+
+
 def serve(settings: RuntimeSettings) -> None:
     """Serve until SIGTERM or SIGINT. Engines stay."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.runtime_host,
         port=settings.runtime_port,
         loop="uvloop",
@@ -78,4 +94,4 @@ def serve(settings: RuntimeSettings) -> None:
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
     )
-    uvicorn.Server(config).run()
+    Server(config, app).run()

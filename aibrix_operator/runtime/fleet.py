@@ -71,6 +71,8 @@ class Fleet:
         self.operation_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
         self._records: dict[str, EngineRecord] = {}
+        self.on_change: Callable[[], None] = _tell_nobody
+        """Called when a record came, changed or went."""
         self._registry = EngineRegistry(settings.engine_registry_path)
         self._is_unsaved = False
         self._session = session
@@ -96,12 +98,14 @@ class Fleet:
             logger.info("engine %s is %s%s", record.model_name, record.phase, _because(record))
         self._records[record.model_name] = record
         self._is_unsaved = True
+        self.on_change()
 
     def drop(self, model_name: str) -> None:
         """Forget an engine and what was remembered for it. Under ``operation_lock``."""
         if self._records.pop(model_name, None) is not None:
             logger.info("engine %s is gone", model_name)
             self._is_unsaved = True
+            self.on_change()
         self.memory.forget(model_name)
         self.counters.forget_gauges(model_name)
 
@@ -212,6 +216,10 @@ class Fleet:
             if port not in taken and _can_bind(settings.engine_host, port):
                 return port
         raise NoFreePortError("no free port available in agent range")
+
+
+def _tell_nobody() -> None:
+    pass
 
 
 def _can_bind(host: str, port: int) -> bool:

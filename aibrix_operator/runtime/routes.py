@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from aibrix_operator.runtime import answers, metrics
+from aibrix_operator.runtime.changes import ChangeFeed
 from aibrix_operator.runtime.controls import (
     BudgetExhaustedError,
     Controls,
@@ -36,6 +37,7 @@ class Sidecar:
         self.controls = Controls(fleet)
         self.observation = Observation(fleet)
         self.supervisor = Supervisor(fleet)
+        self.feed = ChangeFeed(fleet, self.observation, self.supervisor.look_soon)
         self.is_supervised = False
         """Whether stored engines were taken over and the supervisor runs."""
 
@@ -47,6 +49,9 @@ async def sidecar_of(request: Request) -> Sidecar:
 
 
 Here = Annotated[Sidecar, Depends(sidecar_of)]
+
+LONGEST_POLL_S = 50.0
+PollSeconds = Annotated[float, Query(ge=0, le=LONGEST_POLL_S, allow_inf_nan=False)]
 
 probes = APIRouter(tags=["probes"])
 engines = APIRouter(prefix="/v1/runtime", tags=["engines"], responses=answers.TOKEN_NEEDED)
@@ -83,6 +88,21 @@ async def snapshot(here: Here, term: TermHeader = None) -> wire.Snapshot:
     """All that the sidecar sees now."""
     await here.fleet.hear_of(term)
     return await here.observation.snapshot()
+
+
+@engines.get("/changes", response_model=wire.ChangesResponse)
+async def changes(
+    request: Request, here: Here, since: str = "", timeout: PollSeconds = 20.0, term: TermHeader = None
+) -> Response:
+    """The snapshot and its version, as soon as the version is another than `since`, or after `timeout` seconds."""
+
+    async def hung_up() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            continue
+
+    await here.fleet.hear_of(term)
+    await here.feed.wait(since, timeout, hung_up)
+    return Response(await here.feed.tell(), media_type="application/json")
 
 
 @engines.get("/models")

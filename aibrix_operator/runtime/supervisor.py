@@ -1,4 +1,4 @@
-"""Watches over the engines: takes over those that outlived the last sidecar, then looks at each once a second.
+"""Watches over the engines: takes over those that outlived the last sidecar, then looks at each every second or sooner.
 
 All rules are in ``lifecycle.py``; this module sees, feeds and carries out.
 """
@@ -6,6 +6,7 @@ All rules are in ``lifecycle.py``; this module sees, feeds and carries out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from aibrix_operator.runtime import lifecycle
@@ -24,6 +25,11 @@ class Supervisor:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._asked = asyncio.Event()
+
+    def look_soon(self) -> None:
+        """Make the next look now instead of when its second is over: something is known to have happened."""
+        self._asked.set()
 
     async def adopt(self) -> None:
         """Take over what the registry names. Before the first call is answered."""
@@ -59,7 +65,10 @@ class Supervisor:
     async def run(self) -> None:
         """Tick until cancelled. One failing tick must not end supervision, or nothing would be restarted any more."""
         while True:
-            await asyncio.sleep(TICK_S)
+            with contextlib.suppress(TimeoutError):  # nobody asked, so the second is over
+                async with asyncio.timeout(TICK_S):
+                    await self._asked.wait()
+            self._asked.clear()
             try:
                 await self.tick()
             except Exception:

@@ -25,6 +25,7 @@ LONGEST_CONNECT_S = 30.0
 
 MODELS_PATH = "/v1/runtime/models"
 SNAPSHOT_PATH = "/v1/runtime/snapshot"
+CHANGES_PATH = "/v1/runtime/changes"
 
 AnswerT = TypeVar("AnswerT", bound=wire.Answer)
 Headers = Mapping[str, str]
@@ -63,6 +64,15 @@ class RuntimeClient:
         """Read all that the sidecar sees."""
         return await self._call(base, SNAPSHOT_PATH, None, wire.Snapshot, SNAPSHOT_DEADLINE_S)
 
+    async def changes(self, base: str, since: str, timeout_s: float) -> Outcome[wire.ChangesResponse]:
+        """Read all that the sidecar sees once its version is another than ``since``, or after ``timeout_s``.
+
+        An empty ``since`` reads at once. ``Refused`` with status 404 or 405: the sidecar has no change feed.
+        """
+        query = {"since": since, "timeout": f"{timeout_s:.3f}"}
+        deadline_s = timeout_s + SNAPSHOT_DEADLINE_S
+        return await self._call(base, CHANGES_PATH, None, wire.ChangesResponse, deadline_s, query=query)
+
     async def activate(self, base: str, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]:
         """Start an engine. Idempotent by model name."""
         return await self._change(base, "activate", request, wire.ActivateResponse)
@@ -97,9 +107,10 @@ class RuntimeClient:
         deadline_s: float,
         *,
         insist: bool = False,
+        query: Mapping[str, str] | None = None,
     ) -> Outcome[AnswerT]:
         """Send one call and sort what came of it. ``request`` None is a GET."""
-        url = _parse(base, path)
+        url = _parse(base, path, query)
         if url is None:
             return NotSent(f"the runtime's address {cut(repr(base))} cannot be read, so {path} was not called")
         address = _address(url)
@@ -130,7 +141,8 @@ class RuntimeClient:
     async def _exchange(
         self, url: URL, request: wire.Request | None, fence: Headers, answer: type[AnswerT], deadline_s: float
     ) -> Outcome[AnswerT]:
-        timeout = aiohttp.ClientTimeout(total=deadline_s, sock_connect=min(deadline_s / 2, LONGEST_CONNECT_S))
+        connect_s = SNAPSHOT_DEADLINE_S / 2 if request is None else min(deadline_s / 2, LONGEST_CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=deadline_s, sock_connect=connect_s)
         headers = {**self._headers, **fence}
         if request is None:
             method, body = "GET", None
@@ -162,12 +174,12 @@ def _address(url: URL) -> str:
     return f"[{url.host}]:{url.port}" if ":" in (url.host or "") else f"{url.host}:{url.port}"
 
 
-def _parse(base: str, path: str) -> URL | None:
+def _parse(base: str, path: str, query: Mapping[str, str] | None) -> URL | None:
     """The URL of a call, or None when ``base`` is not ``http://host[:port]``."""
     try:
         url = URL(base)
         if url.scheme not in ("http", "https") or not url.host or url.port is None:
             return None
-        return url.with_path(path)
+        return url.with_path(path).with_query(query)
     except ValueError:
         return None

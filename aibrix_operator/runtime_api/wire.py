@@ -247,6 +247,15 @@ class Snapshot(Answer):
     """Artifact URLs whose weights this node served before: a hint of locality, sorted."""
 
 
+class ChangesResponse(Answer):
+    """The change feed's answer: the snapshot of now, and the version to ask for changes since."""
+
+    version: str = Field(min_length=1, max_length=256)
+    """Opaque. Another one from every process of a sidecar, and after every change of what a decision hangs on."""
+    snapshot: Snapshot
+    """Not older than the version: what changed since it was made is told by the next call."""
+
+
 class ModelEntry(Answer):
     """One engine in the short list. Here a missing segment reads 0."""
 

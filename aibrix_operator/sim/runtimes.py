@@ -7,8 +7,9 @@ wrong it sets on the runtime: a limit that does not take, a call that hangs, an 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
@@ -19,6 +20,9 @@ from aibrix_operator.runtime_api.wire import EnginePhase
 from aibrix_operator.sim.store import EPOCH, wall
 
 AnswerT = TypeVar("AnswerT", bound=wire.Answer)
+LOOK_S = 1.0
+"""How soon the change feed notices what a test did to an engine by setting its fields."""
+_TIMED = frozenset({EnginePhase.BOOTING, EnginePhase.RESTARTING, EnginePhase.STOPPING})
 Call: TypeAlias = tuple[str, str, int, str]
 """(action, model, bytes or 0, operation id or "")."""
 Result: TypeAlias = Refused | NotSent | Unknown
@@ -40,6 +44,8 @@ class SimulatedEngine:
     waiting: int = 0
     finished: int = 0
     metrics_observed: bool = True
+    is_ready_early: bool = False
+    """It answers its health check while its phase is still booting."""
     restart_count: int = 0
     last_error: str | None = None
     sleeping_footprint_bytes: int | None = None
@@ -72,12 +78,60 @@ class SimulatedRuntime:
     before_snapshot: Callable[[], Awaitable[Result | None]] | None = None
     ignores_limits: bool = False
     """Limit writes are answered as done and change nothing."""
+    has_feed: bool = True
+    """Whether it offers the change feed; upstream's does not."""
+    process: int = 1
+    """Which process of the sidecar this is."""
     _ports: itertools.count[int] = field(default_factory=lambda: itertools.count(20000))
+    _seen: Hashable = None
+    _count: int = 0
+    _touched: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def snapshot(self) -> wire.Snapshot:
-        """What the sidecar sees now; engines whose boot time is over turn active."""
+    def version(self) -> str:
+        """The change feed's version now."""
+        self._advance()
+        seen = tuple(
+            (
+                e.model,
+                e.port,
+                e.phase,
+                e.since,
+                e.restart_count,
+                e.last_error,
+                e.limit_bytes,
+                e.sleeping_footprint_bytes,
+            )
+            for e in self.engines.values()
+        )
+        if seen != self._seen:
+            self._seen = seen
+            self._count += 1
+        return f"{self.process}-{self._count}"
+
+    async def has_waited(self, since: str, timeout_s: float) -> bool:
+        """Wait until the version is another or the time is over; False when the sidecar ended meanwhile."""
+        loop = asyncio.get_running_loop()
+        process, ends_s = self.process, loop.time() + timeout_s
+        while self.process == process and self.version() == since and (now_s := loop.time()) < ends_s:
+            timed_s = [e.boots_until_s for e in self.engines.values() if e.phase in _TIMED and e.boots_until_s > now_s]
+            with contextlib.suppress(TimeoutError):  # then it is time to look again
+                async with asyncio.timeout_at(min(ends_s, now_s + LOOK_S, *timed_s)):
+                    await self._touched.wait()
+        return self.process == process
+
+    def restart_sidecar(self) -> None:
+        """The sidecar's process ends and another takes over; the engines live on."""
+        self.process += 1
+        self._touch()
+
+    def _touch(self) -> None:
+        """Wake who waits for a change."""
+        self._touched.set()
+        self._touched.clear()
+
+    def _advance(self) -> None:
+        """Engines whose time is over move on."""
         now_s = asyncio.get_running_loop().time()
-        self.snapshots += 1
         for model, engine in list(self.engines.items()):
             if engine.phase is EnginePhase.RESTARTING and now_s >= engine.boots_until_s:
                 self._boot_again(engine)
@@ -85,12 +139,15 @@ class SimulatedRuntime:
                 engine.phase, engine.since = EnginePhase.ACTIVE, engine.boots_until_s
             if engine.phase is EnginePhase.STOPPING and now_s >= engine.boots_until_s:
                 del self.engines[model]
+
+    def snapshot(self) -> wire.Snapshot:
+        """What the sidecar sees now; engines whose boot time is over turn active."""
+        self.snapshots += 1
+        self._advance()
         return wire.Snapshot(
             observed_at=wall(),
             accelerators=tuple(
-                wire.Accelerator(
-                    id=f"GPU-{n}", hbm_total_bytes=max(abs(u), 1), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u
-                )
+                wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=abs(u), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u)
                 for n, u in enumerate(self.usable_bytes)
             ),
             models=tuple(_state(e) for e in self.engines.values()),
@@ -108,6 +165,7 @@ class SimulatedRuntime:
             )
             self.engines[request.model_name] = engine
             self.cached_artifacts = tuple(sorted({*self.cached_artifacts, request.artifact_url}))
+            self._touch()
         return Done(wire.ActivateResponse(model_name=engine.model, port=engine.port))
 
     def deactivate(self, model: str) -> Outcome[wire.DeactivateResponse]:
@@ -119,6 +177,7 @@ class SimulatedRuntime:
             else:
                 now_s = asyncio.get_running_loop().time()
                 engine.phase, engine.since, engine.boots_until_s = EnginePhase.STOPPING, now_s, now_s + self.stop_s
+            self._touch()
         return Done(wire.DeactivateResponse())
 
     def set_kv_limit(self, request: wire.KVLimitRequest) -> Outcome[wire.OperationResponse]:
@@ -130,6 +189,7 @@ class SimulatedRuntime:
         engine.operations.add(request.operation_id)
         if is_new and engine.limit_bytes >= 0 and not self.ignores_limits:
             engine.limit_bytes = request.limit_bytes
+            self._touch()
         return _operation(engine, request.operation_id, applied=is_new)
 
     def seat(self, request: wire.ActivateRequest, limit_bytes: int, **engine: Any) -> SimulatedEngine:
@@ -147,6 +207,7 @@ class SimulatedRuntime:
         engine.phase, engine.since, engine.boots_until_s = EnginePhase.RESTARTING, now_s, now_s + back_after_s
         engine.running = engine.waiting = 0
         engine.restart_count += 1
+        self._touch()
 
     def _boot_again(self, engine: SimulatedEngine) -> None:
         """The new process makes a new segment, under the default limit."""
@@ -159,6 +220,7 @@ class SimulatedRuntime:
         engine = self.engines[model]
         engine.phase, engine.since = EnginePhase.FAILED, asyncio.get_running_loop().time()
         engine.last_error, engine.mapped_bytes, engine.running, engine.waiting = error, 0, 0, 0
+        self._touch()
 
     def carry_out_sleep(self, request: wire.SleepRequest) -> Outcome[wire.OperationResponse]:
         """A sleep as the sidecar does it: refused while requests run, done once per operation."""
@@ -190,12 +252,14 @@ class SimulatedRuntime:
         engine = self.engines[model]
         engine.phase, engine.mapped_bytes, engine.sleeping_footprint_bytes = EnginePhase.SLEEPING, 0, asleep_bytes
         engine.since = asyncio.get_running_loop().time()
+        self._touch()
 
     def wake(self, model: str) -> None:
         """Wake an engine as a call past the operator would."""
         engine = self.engines[model]
         engine.phase, engine.sleeping_footprint_bytes = EnginePhase.ACTIVE, None
         engine.since = asyncio.get_running_loop().time()
+        self._touch()
 
 
 def _operation(engine: SimulatedEngine, operation_id: str, applied: bool = True) -> Done[wire.OperationResponse]:
@@ -229,6 +293,19 @@ class SimulatedRuntimes:
         snapshot = runtime.snapshot()
         self.answered(_ip(base), snapshot)
         return Done(snapshot)
+
+    async def changes(self, base: str, since: str, timeout_s: float) -> Outcome[wire.ChangesResponse]:
+        runtime = self._runtime(base)
+        if runtime is not None and not runtime.has_feed:
+            return Refused(f"runtime at {base} refused the call with status 404: Not Found", 404)
+        if runtime is not None and not await runtime.has_waited(since, timeout_s):
+            self.answered(_ip(base), None)
+            return Unknown(f"runtime at {base} broke off its answer")
+        version = "" if runtime is None else runtime.version()
+        outcome = await self.snapshot(base)
+        if not isinstance(outcome, Done):
+            return outcome
+        return Done(wire.ChangesResponse(version=version, snapshot=outcome.answer))
 
     async def activate(self, base: str, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]:
         call: Call = ("activate", request.model_name, 0, "")
@@ -280,7 +357,7 @@ def _state(engine: SimulatedEngine) -> wire.ModelState:
         port=engine.port,
         ipc_name=engine.request.ipc_name or "",
         phase=engine.phase,
-        ready=is_active,
+        ready=is_active or (engine.is_ready_early and engine.phase is EnginePhase.BOOTING),
         alive=engine.phase not in (EnginePhase.FAILED, EnginePhase.RESTARTING),
         restart_count=engine.restart_count,
         last_error=engine.last_error,

@@ -22,6 +22,7 @@ CALLS = [
     "GET /ready",
     "GET /metrics/",
     "GET /v1/runtime/snapshot",
+    "GET /v1/runtime/changes",
     "GET /v1/runtime/models",
     *(f"POST /v1/runtime/models/{action}" for action in ("activate", "deactivate", "kv-limit", "sleep", "wake")),
 ]
