@@ -75,22 +75,42 @@ def operator(
         Path | None, typer.Option(help="File with the bearer token that the runtime sidecars ask for.", exists=True)
     ] = None,
     liveness: Annotated[
-        str | None, typer.Option(help="Serve liveness here, for example http://0.0.0.0:8081/healthz.")
+        str | None,
+        typer.Option(help="Serve liveness here, for example http://0.0.0.0:8081/healthz, and readiness at /readyz."),
     ] = None,
+    lease_namespace: Annotated[
+        str | None, typer.Option(help="Namespace of the Lease; by default the Pod's own, else --namespace's.")
+    ] = None,
+    lease_name: Annotated[
+        str, typer.Option(help="One replica of all that share this Lease leads. Other work needs another Lease.")
+    ] = "aibrix-operator",
+    lease_duration: Annotated[
+        int, typer.Option(help="Seconds after which another replica leads when the leader says nothing.")
+    ] = 3,
+    lease_renew: Annotated[
+        float, typer.Option(help="Seconds between two renewals by the leader: at most a third of the duration.")
+    ] = 1.0,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Place ModelClaims on warm pods and divide each card's KV memory between the engines on it.
 
-    Runs until SIGTERM, which ends it between two steps.
+    Of several replicas one works, and another takes over in seconds when it does not. Runs until SIGTERM, which ends
+    it between two steps.
     """
     import uvloop
 
+    from aibrix_operator.cluster.lease import LeaseSettings
     from aibrix_operator.modelclaim import operator as operator_process
 
     _log_to_stderr(log_level)
     if kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(kubeconfig)  # where kopf's own login looks
-    settings = operator_process.Settings(kubeconfig, namespace, runtime_token_file, liveness)
+    try:
+        where = lease_namespace or operator_process.own_namespace() or namespace or "default"
+        lease = LeaseSettings(where, lease_name, lease_duration, lease_renew)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    settings = operator_process.Settings(lease, kubeconfig, namespace, runtime_token_file, liveness)
     uvloop.run(operator_process.serve(settings))
 
 
@@ -219,9 +239,9 @@ def sandbox_up(
         typer.Option(help="One per card: h20, h100-80g, or a usable size such as 24Gi. Default: one h20."),
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes to spread the cards over; default: one per kind.")] = None,
-    with_operator: Annotated[
-        bool, typer.Option("--operator/--no-operator", help="Without, run one yourself against the kubeconfig.")
-    ] = True,
+    operators: Annotated[
+        int, typer.Option(min=0, help="Replicas of the operator; with 0 run one yourself against the kubeconfig.")
+    ] = 1,
 ) -> None:
     """Start a sandbox and wait until its warm pool is ready."""
     from rich.console import Console
@@ -229,7 +249,7 @@ def sandbox_up(
     from aibrix_operator.sandbox import display, up
 
     console = Console()
-    options = up.Options(cards=tuple(card or ("h20",)), nodes=nodes, with_operator=with_operator)
+    options = up.Options(cards=tuple(card or ("h20",)), nodes=nodes, operators=operators)
     with _errors_as_text():
         display.show_next_steps(up.up(name, options, report=lambda line: console.print(f"[dim]{line}[/dim]")), console)
 

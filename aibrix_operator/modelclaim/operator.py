@@ -1,12 +1,17 @@
-"""The operator process: connects, fills the caches, runs kopf and the passes, and stops between steps."""
+"""The operator process: connects, fills the caches, stands for election, runs kopf, and stops between steps.
+
+Passes and steps are the leading replica's alone (``leading.py``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
+import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,10 +25,13 @@ from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.events import EventRecorder
+from aibrix_operator.cluster.lease import Elector, LeaseSettings
 from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, key_of
 from aibrix_operator.cluster.watch import Change, Watch, without_bookkeeping
-from aibrix_operator.modelclaim import handlers, reconcile
+from aibrix_operator.modelclaim import handlers, leading, reconcile
+from aibrix_operator.modelclaim.leading import LeadersWriter, Leading
 from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
+from aibrix_operator.modelclaim.probes import Probes
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api.client import RuntimeClient
 
@@ -33,12 +41,14 @@ STOP_GRACE_S = 10.0
 RESYNC_S = 300.0
 """How often claims are listed anew: kopf does not tell of an object that vanished while its watch was away."""
 RETRY_S = 2.0
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the command line says."""
 
+    lease: LeaseSettings
     kubeconfig: Path | None = None
     """None: the cluster that the process runs in."""
     namespace: str | None = None
@@ -46,31 +56,141 @@ class Settings:
     runtime_token_file: Path | None = None
     """A file with the bearer token that runtimes ask for."""
     liveness_endpoint: str | None = None
-    """Such as ``http://0.0.0.0:8081/healthz``; None: no liveness server."""
+    """Such as ``http://0.0.0.0:8081/healthz``, with ``/readyz`` beside it; None: no server for probes."""
 
 
 async def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Steps under way are finished, for at most ``STOP_GRACE_S``."""
+    """Run until SIGTERM or SIGINT. Steps under way are finished, for at most ``STOP_GRACE_S``.
+
+    What fails and cannot go on is raised, and ends the process: it is started again, and another leads meanwhile.
+    """
     token = settings.runtime_token_file.read_text().strip() if settings.runtime_token_file else None
-    cluster = await Cluster.connect(settings.kubeconfig)
     connector = aiohttp.TCPConnector(limit=0, limit_per_host=4)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    async with (
+        await Cluster.connect(settings.kubeconfig) as cluster,
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        elector = Elector(cluster, settings.lease, _identity())
         recorder = EventRecorder(cluster, component="aibrix-operator", instance=socket.gethostname())
-        world = World(cluster, RuntimeClient(session, token), recorder, lambda: datetime.now(UTC))
+        runtimes = RuntimeClient(session, token, partial(leading.fence, elector))
+        world = World(LeadersWriter(cluster, elector), runtimes, recorder, lambda: datetime.now(UTC))
         reconcile.attach(world)
-        watches = _watch(cluster, world, settings.namespace)
-        recorder.start()
-        background = [asyncio.create_task(w.run(), name=f"watch of {w.resource.plural}") for w in watches]
-        background.append(
-            asyncio.create_task(_follow_claims(cluster, watches, world, settings.namespace), name="list of claims")
-        )
+        replica = _Replica(cluster, elector, world, settings)
+        await replica.start()
         try:
-            await _run_kopf(world, settings)
+            await _run_kopf(replica)
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            await cluster.close()
+            await replica.stop()
+        replica.raise_failure()
+
+
+def own_namespace() -> str | None:
+    """The namespace of the Pod that this process runs in; None outside of a cluster."""
+    try:
+        return _NAMESPACE_FILE.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _identity() -> str:
+    """This process's alone: one that is started again in the same place is another candidate."""
+    return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+
+
+class _Replica:
+    """What runs beside kopf: the watches, the election and the probes."""
+
+    def __init__(self, cluster: Cluster, elector: Elector, world: World, settings: Settings) -> None:
+        self.world = world
+        self.settings = settings
+        self.is_to_end = asyncio.Event()
+        """Something failed that nothing else can make up for."""
+        self._cluster = cluster
+        self._elector = elector
+        self._watches = _watch(cluster, world, settings.namespace)
+        self._synced = asyncio.Event()
+        self._leading = Leading(world, self._list_claims, self._watch_over)
+        self._background: list[asyncio.Task[None]] = []
+        self._election: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._probes: Probes | None = None
+        if settings.liveness_endpoint is not None:
+            self._probes = Probes(settings.liveness_endpoint, self._synced.is_set, lambda: elector.is_leader)
+
+    async def start(self) -> None:
+        """Begin to fill the caches, and to take part in the election once they are full."""
+        self.world.recorder.start()
+        if self._probes is not None:
+            await self._probes.start()
+        for watch in self._watches:
+            self._run(watch.run(), f"watch of {watch.resource.plural}")
+        self._run(self._follow_claims(), "list of claims")
+        self._election = self._run(self._elect(), "election")
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._watch_over(task)
+        self._background.append(task)
+        return task
+
+    def _watch_over(self, task: asyncio.Task[None]) -> None:
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed, so this replica ends", task.get_name(), exc_info=error)
+            self._failure = self._failure or error
+            self.is_to_end.set()
+
+    async def _elect(self) -> None:
+        await self._synced.wait()  # who is not ready to take over at once does not stand
+        await self._elector.run(self._leading.begin, self._leading.end)
+
+    async def stop(self) -> None:
+        """End between steps, give the lease back, write the last Events. Again is fine."""
+        if not self._background:
+            return
+        if self._election is not None and not self._elector.is_leader:
+            self._election.cancel()
+        await self._leading.close(STOP_GRACE_S)  # the election still renews meanwhile
+        background, self._background = self._background, []
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        await self._elector.release()
+        with contextlib.suppress(errors.ClusterError):  # Events are told if they can be
+            await self.world.recorder.stop(2.0)
+        if self._probes is not None:
+            await self._probes.stop()
+
+    def raise_failure(self) -> None:
+        """Raise what made the replica end, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    # --- claims
+
+    async def _follow_claims(self) -> None:
+        """Fill the cache, and drop from it now and then what no watch said was deleted."""
+        while True:
+            await self._list_claims()
+            for watch in self._watches:
+                await watch.synced.wait()
+            self._synced.set()
+            await asyncio.sleep(RESYNC_S)
+
+    async def _list_claims(self) -> None:
+        """Bring the cache to what the API server has now."""
+        while True:
+            try:
+                listed, version = await self._cluster.list_all(MODEL_CLAIMS, self.settings.namespace)
+            except errors.ClusterError as error:
+                log.warning("%s; listing again in %.0f s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+                continue
+            claims = [without_bookkeeping(obj) for obj in listed]
+            _take_list(self.world, claims, int(version) if version.isdecimal() else 0)
+            return
 
 
 def _watch(cluster: Cluster, world: World, namespace: str | None) -> list[Watch]:
@@ -96,7 +216,8 @@ def _watch(cluster: Cluster, world: World, namespace: str | None) -> list[Watch]
     return [pods, replica_sets, deployments]
 
 
-async def _run_kopf(world: World, settings: Settings) -> None:
+async def _run_kopf(replica: _Replica) -> None:
+    settings = replica.settings
     registry = kopf.OperatorRegistry()
     handlers.register(registry)
 
@@ -107,7 +228,7 @@ async def _run_kopf(world: World, settings: Settings) -> None:
     # In here, and not after kopf: at its end it waits 5 s for every task in the loop, and then cancels it.
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
-        await _stop(world)
+        await replica.stop()
 
     kopf_settings = kopf.OperatorSettings()
     kopf_settings.posting.enabled = False  # Events are the recorder's, of the object's own story
@@ -115,32 +236,12 @@ async def _run_kopf(world: World, settings: Settings) -> None:
     await kopf.operator(
         registry=registry,
         settings=kopf_settings,
-        memo=kopf.Memo(world=world),
+        memo=kopf.Memo(world=replica.world),
         standalone=True,
         clusterwide=settings.namespace is None,
         namespaces=[settings.namespace] if settings.namespace else [],
-        liveness_endpoint=settings.liveness_endpoint,
+        stop_flag=replica.is_to_end,
     )
-
-
-async def _follow_claims(cluster: Cluster, watches: Sequence[Watch], world: World, namespace: str | None) -> None:
-    """Fill the cache before the first pass, and drop from it now and then what no watch said was deleted."""
-    while True:
-        try:
-            listed, version = await cluster.list_all(MODEL_CLAIMS, namespace)
-        except errors.ClusterError as error:
-            log.warning("%s; listing again in %.0f s", error, RETRY_S)
-            await asyncio.sleep(RETRY_S)
-            continue
-        _take_list(world, [without_bookkeeping(obj) for obj in listed], int(version) if version.isdecimal() else 0)
-        if not world.is_synced:
-            for watch in watches:
-                await watch.synced.wait()
-            world.is_synced = True
-            world.passes.start()
-            for name in {key[0] for key in (*world.watched_claims, *world.watched_pods)}:
-                world.passes.wake(name)
-        await asyncio.sleep(RESYNC_S)
 
 
 def _take_list(world: World, listed: Sequence[Object], version: int) -> None:
@@ -152,20 +253,9 @@ def _take_list(world: World, listed: Sequence[Object], version: int) -> None:
     for obj in list(world.watched_claims.values()):
         seen = obj["metadata"]["resourceVersion"]
         if _uid(obj) not in uids and seen.isdecimal() and int(seen) <= version:
-            log.warning("claim %s is gone, and no watch said so", "/".join(key_of(obj)))
+            log.info("claim %s is gone, and no watch said so yet", "/".join(key_of(obj)))
             reconcile.claim_changed(world, Change.DELETED, obj, None)
 
 
 def _uid(obj: Object) -> str:
     return str(obj["metadata"]["uid"])
-
-
-async def _stop(world: World) -> None:
-    """End between steps: no more passes, the steps under way finish, then Events are written out."""
-    if world.is_synced:
-        await world.passes.stop(STOP_GRACE_S)
-    for reader in world.readers.values():
-        reader.stop()
-    await asyncio.gather(world.runtime_steps.stop(STOP_GRACE_S), world.api_steps.stop(STOP_GRACE_S))
-    with contextlib.suppress(errors.ClusterError):  # Events are told if they can be
-        await world.recorder.stop(2.0)

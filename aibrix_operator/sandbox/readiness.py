@@ -45,9 +45,9 @@ async def wait_ready(waits: Sequence[Wait]) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-def operator(sandbox: Sandbox, name: str, liveness_url: str) -> Wait:
-    """Ready when the operator answers its liveness probe; ``name`` is that of its log."""
-    return Wait(partial(_operator_problem, liveness_url), lambda: sandbox.logs / f"{name}.log")
+def operator(sandbox: Sandbox, name: str, url: str) -> Wait:
+    """Ready when the operator's readiness probe says so; ``name`` is that of its log."""
+    return Wait(partial(_operator_problem, url), lambda: sandbox.logs / f"{name}.log")
 
 
 def warm_pool(sandbox: Sandbox, cluster: Cluster, replicas: int, agent: str) -> Wait:
@@ -55,9 +55,9 @@ def warm_pool(sandbox: Sandbox, cluster: Cluster, replicas: int, agent: str) -> 
     return Wait(partial(_pool_problem, cluster, replicas), partial(_pod_log, sandbox, agent))
 
 
-async def _operator_problem(liveness_url: str) -> str:
+async def _operator_problem(url: str) -> str:
     try:
-        async with aiohttp.ClientSession(timeout=_ANSWER_TIMEOUT) as session, session.get(liveness_url) as answer:
+        async with aiohttp.ClientSession(timeout=_ANSWER_TIMEOUT) as session, session.get(url) as answer:
             return "" if answer.status == 200 else f"the operator says HTTP {answer.status}"
     except (aiohttp.ClientError, TimeoutError) as error:
         return f"the operator does not answer ({error or 'timeout'})"

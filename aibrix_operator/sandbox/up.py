@@ -47,8 +47,8 @@ class Options:
     """One kind a card: a preset of :mod:`aibrix_operator.sim.card`, or a usable size such as ``24Gi``."""
     nodes: int | None = None
     """None: one node a kind of card."""
-    with_operator: bool = True
-    """Without, run one yourself against the kubeconfig, in a debugger for example."""
+    operators: int = 1
+    """Replicas of the operator. 0: run one yourself against the kubeconfig, in a debugger for example."""
     with_pool: bool = True
     """Without, apply a warm pool of your own."""
     runtime_command: Sequence[str] = RUNTIME_COMMAND
@@ -171,18 +171,29 @@ def _start_supervised(sandbox: Sandbox, name: str, command: Sequence[str]) -> No
     sandbox.table.add(name, pid)
 
 
+def operator_name(replica: int) -> str:
+    """Name of the process and its log; replicas count from 1, and the first needs no number."""
+    return OPERATOR if replica == 1 else f"{OPERATOR}-{replica}"
+
+
+def _start_operators(sandbox: Sandbox, replicas: int) -> list[readiness.Wait]:
+    waits = []
+    for replica, port in enumerate(control_plane.free_ports(replicas), start=1):
+        name, address = operator_name(replica), f"http://127.0.0.1:{port}"
+        _start_supervised(sandbox, name, operator_command(sandbox.kubeconfig, f"{address}/healthz"))
+        waits.append(readiness.operator(sandbox, name, f"{address}/readyz"))
+    return waits
+
+
 async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
     """Everything that needs the API server, until all of it is ready."""
     async with await connection.connect(sandbox.kubeconfig) as cluster:
         report("applying the custom resource definitions")
         await crds.apply_crds(cluster)
         waits: list[readiness.Wait] = []
-        if options.with_operator:
+        if options.operators:
             report("starting the operator")
-            (port,) = control_plane.free_ports(1)
-            liveness_url = f"http://127.0.0.1:{port}/healthz"
-            _start_supervised(sandbox, OPERATOR, operator_command(sandbox.kubeconfig, liveness_url))
-            waits.append(readiness.operator(sandbox, OPERATOR, liveness_url))
+            waits += _start_operators(sandbox, options.operators)
         if options.with_pool:
             replicas = sum(node.cards for node in sandbox.nodes)
             report(f"starting {replicas} warm Pod{'s' if replicas > 1 else ''}")
@@ -194,7 +205,8 @@ async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
 def _tear_down(sandbox: Sandbox) -> None:
     """End clients before servers: the operator, the agent, what the agent ran, the control plane."""
     table = sandbox.table.read()
-    for name in (OPERATOR, AGENT):
+    operators = [name for name in table if name == OPERATOR or name.startswith(f"{OPERATOR}-")]
+    for name in (*operators, AGENT):
         if name in table:
             processes.end(table[name], _STOP_GRACE_S)
             sandbox.table.remove(name)

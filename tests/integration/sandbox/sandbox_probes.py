@@ -27,7 +27,7 @@ def new_name() -> str:
 
 
 def options(cards: int = 1, **more: Any) -> up.Options:
-    return up.Options(cards=["h20"] * cards, with_operator=False, runtime_command=TINY_RUNTIME, **more)
+    return up.Options(cards=["h20"] * cards, operators=0, runtime_command=TINY_RUNTIME, **more)
 
 
 def eventually(condition: Callable[[], Any], within_s: float = 20.0) -> Any:

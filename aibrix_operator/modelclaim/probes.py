@@ -1,0 +1,48 @@
+"""The operator's own small HTTP server, which a kubelet asks: is it alive, may it be counted on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+READY_PATH = "/readyz"
+_SHUTDOWN_S = 1.0
+
+
+class Probes:
+    """Answers liveness at the path of ``url`` and readiness at ``/readyz`` beside it."""
+
+    def __init__(self, url: str, is_ready: Callable[[], bool], is_leader: Callable[[], bool]) -> None:
+        """``url`` is such as ``http://0.0.0.0:8081/healthz``. ValueError for anything else."""
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname or not parts.port or parts.path in ("", "/", READY_PATH):
+            raise ValueError(f"{url!r} is no address for liveness: give one such as http://0.0.0.0:8081/healthz")
+        self._address = parts.hostname, parts.port
+        self._is_ready = is_ready
+        self._is_leader = is_leader
+        app = web.Application()
+        app.router.add_get(parts.path, self._alive)
+        app.router.add_get(READY_PATH, self._ready)
+        self._runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+
+    async def start(self) -> None:
+        """Serve. OSError when the address is taken."""
+        await self._runner.setup()
+        host, port = self._address
+        await web.TCPSite(self._runner, host, port).start()
+
+    async def stop(self) -> None:
+        """Stop serving; again is fine."""
+        await self._runner.cleanup()
+
+    async def _alive(self, _: web.Request) -> web.Response:
+        """That the event loop comes to answer is what is asked."""
+        return web.json_response({"status": "ok"})
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        """200 once all is listed: before, this replica could not take over at once. Leading or not is no difference."""
+        is_ready = self._is_ready()
+        said = {"status": "ready" if is_ready else "not ready", "leader": self._is_leader()}
+        return web.json_response(said, status=200 if is_ready else 503)
