@@ -128,24 +128,6 @@ class World:
         self._make_queues()
 
     def _make_queues(self) -> None:
-        self._make_queues()
-
-    def start_afresh(self) -> None:
-        """As after a restart, but with the caches that watches keep. For a new term of leading; nothing is under way.
-
-        Readings go too: those to come are later than our term's first call to each runtime, which a former leader's
-        calls do not get past.
-        """
-        for reader in self.readers.values():
-            reader.stop()
-        for of_the_last_term in (
-            *(self.memory, self.finished, self.readers, self.writing, self.cooling, self.unreadable),
-            *(self._parsed_claims, self._parsed_pods, self._parsed_pools),
-        ):
-            of_the_last_term.clear()
-        self._make_queues()
-
-    def _make_queues(self) -> None:
         self.claims = Overlay(self.watched_claims)
         self.use_pods(self.watched_pods)
         self.api_steps = StepQueue("api", concurrency=API_STEPS)
