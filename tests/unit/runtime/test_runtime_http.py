@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 
 import aiohttp
 import pytest
@@ -88,6 +89,7 @@ async def test_probes_need_no_token_and_all_else_does(serve, tmp_path):
     assert await api.call("GET", "/ready") == (200, {"status": "ready"})
     for method, path in (
         ("GET", "/v1/runtime/snapshot"),
+        ("GET", "/v1/runtime/changes"),
         ("GET", "/metrics/"),
         ("GET", "/metrics"),
         ("POST", ACTIVATE),
@@ -208,7 +210,11 @@ async def test_a_stop_that_cannot_be_sent_is_a_bare_error_and_noted(serve, monke
     _, snapshot = await api.call("GET", "/v1/runtime/snapshot")
     assert snapshot["models"][0]["last_error"] == "stop failed: not permitted"
     assert await api.post("deactivate", model_name="m") == (200, {"status": "success"})
-    await asyncio.to_thread(os.waitpid, pid, 0)
+    deadline = time.monotonic() + 20
+    while fleet.records:  # the supervisor collects it
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    assert not lives(pid)
 
 
 async def test_engines_outlive_the_app(serve, monkeypatch):
