@@ -128,7 +128,11 @@ async def connect(kubeconfig: Path | None, runtime_token: str | None, read_s: fl
 async def explain(kubeconfig: Path | None, runtime_token: str | None, namespace: str, name: str) -> ClaimReport:
     """Look at the claim's namespace once and report on the claim. CannotLook when it is not there."""
     async with connect(kubeconfig, runtime_token) as looker:
-        look = await looker.look(namespace)
+        return report_on(await looker.look(namespace), namespace, name)
+
+
+def report_on(look: Look, namespace: str, name: str) -> ClaimReport:
+    """The report of one claim of a look. CannotLook when it is not there, or cannot be read."""
     fleet = look.fleet(namespace)
     claim = next((c for c in fleet.claims if c.name == name), None)
     if claim is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -50,14 +50,14 @@ class Frame:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(options.max_width, _NARROWEST)
-        yield _heading(self)
-        for warning in self.warnings:
-            yield Text(warning, "bold red")
-        below = [Text(), *_waiting(self.waiting)] if self.waiting else []
-        lines_left = None if self.height is None else self.height - 2 - len(self.warnings) - _lines(self.waiting, width)
+        above = [_heading(self), *(Text(warning, "bold red") for warning in self.warnings)]
+        below = [*_waiting(self.waiting), _legend()]
+        lines_left = None
+        if self.height is not None:
+            lines_left = self.height - len(console.render_lines(Group(*above, *below), options))
+        yield from above
         yield from _cards(self.cards, width, lines_left)
         yield from below
-        yield _legend()
 
 
 def build(fleets: Sequence[Fleet], scope: str, now: datetime, warnings: Sequence[str] = ()) -> Frame:
@@ -97,11 +97,8 @@ def _heading(frame: Frame) -> Text:
 
 
 def _legend() -> Text:
-    parts = (
-        f"\n{picture.FOOTPRINT} footprint  ",
-        f"{picture.MAPPED} KV mapped  {picture.LIMIT} KV limit  {picture.FREE} free",
-    )
-    return Text("".join(parts), "dim")
+    told = f"{picture.FOOTPRINT} footprint  {picture.MAPPED} KV mapped  {picture.LIMIT} KV limit  {picture.FREE} free"
+    return Text(f"\n{told}", "dim")
 
 
 def _cards(cards: Sequence[CardView], width: int, lines_left: int | None) -> Iterator[RenderableType]:
@@ -137,20 +134,19 @@ def _card_heading(card: CardView) -> Text:
 
 
 def _engines(card: CardView) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=False)
-    table.add_column(overflow="fold", ratio=3, min_width=12)
-    table.add_column(min_width=13, no_wrap=True)
-    table.add_column(min_width=20, no_wrap=True)
-    table.add_column(min_width=18, no_wrap=True)
-    table.add_column(min_width=26, no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    """A line an engine; the widths are fixed, so that engines of all cards stand below each other."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(overflow="fold", min_width=16)
+    for width in (13, 21, 10, 21):
+        table.add_column(min_width=width, no_wrap=True)
+    table.add_column(no_wrap=True)
     for number, engine in enumerate(card.engines):
         name = engine.claim or f"{engine.model} (no claim)"
         table.add_row(
             Text(name, picture.colour(number)),
             Text(engine.state, _STATE_STYLES.get(engine.state, _OTHER_STATE)),
             _requests(engine),
-            f"footprint {gib(engine.footprint_bytes)}",
+            f"{picture.FOOTPRINT} {gib(engine.footprint_bytes)}",
             _kv(engine),
             _restarts(engine.restarts),
         )
@@ -169,9 +165,10 @@ def _requests(engine: EngineView) -> Text:
 
 
 def _kv(engine: EngineView) -> str:
+    limit = f"{picture.LIMIT} {figures.gib(engine.kv_bytes)}" if engine.kv_bytes else ""
     if engine.kv_limit_bytes is None:
-        return f"KV limit {figures.gib(engine.kv_bytes)}" if engine.kv_bytes else ""
-    return f"KV {engine.kv_mapped_bytes / figures.GIB:.1f} of {figures.gib(engine.kv_bytes)}"
+        return limit
+    return f"{picture.MAPPED} {engine.kv_mapped_bytes / figures.GIB:.1f} of {limit}"
 
 
 def _restarts(count: int) -> Text:
@@ -179,18 +176,14 @@ def _restarts(count: int) -> Text:
 
 
 def _waiting(rows: Sequence[WaitingRow]) -> Iterator[RenderableType]:
-    yield Text("Without a card", "bold")
+    if not rows:
+        return
+    yield Text("\nWithout a card", "bold")
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(overflow="fold", ratio=1, max_width=30)
+    table.add_column(overflow="fold", max_width=30)
     table.add_column(no_wrap=True)
-    table.add_column(overflow="fold", ratio=4)
+    table.add_column(overflow="fold")
     for row in rows:
         needs = "" if row.need_bytes is None else f"needs {figures.gib(row.need_bytes)}"
         table.add_row(Text(row.name, "bold"), Text.assemble((row.phase, "yellow"), f"\n{needs}"), row.why)
     yield table
-
-
-def _lines(rows: Sequence[WaitingRow], width: int) -> int:
-    """About how many lines the claims without a card take: what is certain is only that they come last."""
-    column = max(width * 3 // 5, 1)
-    return sum(max(2, 1 + len(row.why) // column) for row in rows) + (2 if rows else 0) + 2
