@@ -195,7 +195,7 @@ class Reader:
         else:
             self._breaks = 0
             if now_s >= ends_s or (isinstance(outcome, Done) and outcome.answer.version == since):
-                self._due_s = now_s + self._pace_s
+                self._due_s = now_s + AHEAD_S + self._pace_s
             self._take(outcome)
 
     def _do_without_feed(self) -> None:

@@ -283,6 +283,9 @@ class SimulatedRuntimes:
         return self.by_ip.get(_ip(base))
 
     async def snapshot(self, base: str) -> Outcome[wire.Snapshot]:
+        return await self._see(base)
+
+    async def _see(self, base: str) -> Outcome[wire.Snapshot]:
         runtime = self._runtime(base)
         if runtime is None:
             self.answered(_ip(base), None)
@@ -302,7 +305,7 @@ class SimulatedRuntimes:
             self.answered(_ip(base), None)
             return Unknown(f"runtime at {base} broke off its answer")
         version = "" if runtime is None else runtime.version()
-        outcome = await self.snapshot(base)
+        outcome = await self._see(base)
         if not isinstance(outcome, Done):
             return outcome
         return Done(wire.ChangesResponse(version=version, snapshot=outcome.answer))
