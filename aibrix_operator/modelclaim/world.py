@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from aibrix_operator.api.modelclaim import Instance
 from aibrix_operator.cluster.backoff import Backoff
@@ -27,6 +27,8 @@ from aibrix_operator.modelclaim.snapshot import Claim, Finished, Pod, Pool
 
 if TYPE_CHECKING:  # metrics read the world, so the world only names them
     from aibrix_operator.modelclaim.metrics import Metrics
+
+T = TypeVar("T")
 
 # ("runtime" | "annotate", Pod UID) or ("claim", claim UID): each lane takes one step at a time.
 Lane: TypeAlias = tuple[str, str]
@@ -56,6 +58,27 @@ class Writer(Protocol):
         *,
         uid: str | None = None,
     ) -> Object: ...
+
+
+class _ParsedOnce(Generic[T]):
+    """Objects as frozen values, each version parsed once: an object of the caches is never changed in place."""
+
+    def __init__(self, parse: Callable[[Object], T]) -> None:
+        self._parse = parse
+        self._known: dict[str, tuple[Object, T]] = {}
+        """UID → the object that was parsed, and what it came to."""
+
+    def of(self, obj: Object) -> T:
+        """The value of ``obj``. Raises what the parser raises."""
+        uid = obj["metadata"].get("uid", "")
+        known = self._known.get(uid)
+        if known is None or known[0] is not obj:
+            known = self._known[uid] = (obj, self._parse(obj))
+        return known[1]
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._known.pop(uid, None)
 
 
 @dataclass(slots=True)
@@ -104,9 +127,9 @@ class World:
     pods: Overlay = field(init=False)
     is_synced: bool = False
     """Whether all claims and Pods have been listed; no pass runs before."""
-    _parsed_claims: dict[str, tuple[Object, Claim]] = field(default_factory=dict)
-    _parsed_pods: dict[str, tuple[Object, Pod]] = field(default_factory=dict)
-    _parsed_pools: dict[str, tuple[Object, Pool]] = field(default_factory=dict)
+    _claims: _ParsedOnce[Claim] = field(default_factory=lambda: _ParsedOnce(parse_claim))
+    _pods: _ParsedOnce[Pod] = field(default_factory=lambda: _ParsedOnce(parse_pod))
+    _pools: _ParsedOnce[Pool] = field(default_factory=lambda: _ParsedOnce(parse_pool))
 
     def __post_init__(self) -> None:
         """Lay our writes over the caches."""
@@ -122,7 +145,6 @@ class World:
             reader.stop()
         for of_the_last_term in (
             *(self.memory, self.finished, self.readers, self.writing, self.cooling, self.unreadable),
-            *(self._parsed_claims, self._parsed_pods, self._parsed_pools),
         ):
             of_the_last_term.clear()
         self._make_queues()
@@ -143,43 +165,25 @@ class World:
         return asyncio.get_running_loop().time()
 
     def claim_of(self, body: Object) -> Claim:
-        """The parsed claim, parsed once per version. Raises UnreadableClaim."""
-        uid = body["metadata"].get("uid", "")
-        known = self._parsed_claims.get(uid)
-        if known is not None and known[0] is body:
-            return known[1]
-        claim = parse_claim(body)
-        self._parsed_claims[uid] = (body, claim)
-        return claim
+        """The parsed claim. Raises UnreadableClaim."""
+        return self._claims.of(body)
 
     def pod_of(self, slim: Object) -> Pod:
-        """The parsed Pod, parsed once per version."""
-        uid = slim["metadata"]["uid"]
-        known = self._parsed_pods.get(uid)
-        if known is not None and known[0] is slim:
-            return known[1]
-        pod = parse_pod(slim)
-        self._parsed_pods[uid] = (slim, pod)
-        return pod
+        """The parsed Pod."""
+        return self._pods.of(slim)
 
     def pool_of(self, slim: Object) -> Pool:
-        """The parsed pool of a Deployment, parsed once per version."""
-        uid = slim["metadata"]["uid"]
-        known = self._parsed_pools.get(uid)
-        if known is not None and known[0] is slim:
-            return known[1]
-        pool = parse_pool(slim)
-        self._parsed_pools[uid] = (slim, pool)
-        return pool
+        """The parsed pool of a Deployment."""
+        return self._pools.of(slim)
 
     def forget_claim(self, uid: str) -> None:
         """The claim is gone."""
-        self._parsed_claims.pop(uid, None)
+        self._claims.forget(uid)
         self.writing.pop(uid, None)
 
     def forget_pod(self, uid: str) -> None:
         """The Pod is gone."""
-        self._parsed_pods.pop(uid, None)
+        self._pods.forget(uid)
         reader = self.readers.pop(uid, None)
         if reader is not None:
             reader.stop()
