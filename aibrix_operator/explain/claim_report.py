@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,7 +16,8 @@ from aibrix_operator.explain.views import CardView
 from aibrix_operator.ledger import figures
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.ledger.placement import Placed, Refused
-from aibrix_operator.modelclaim.accounts import open_accounts
+from aibrix_operator.modelclaim.accounts import Account
+from aibrix_operator.modelclaim.draft import sitting_of
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet
 
 
@@ -73,6 +76,10 @@ class ClaimReport:
     suggestions: tuple[Suggestion, ...]
     older_waiting: tuple[str, ...]
     """Older claims that wait too, and are tried first."""
+    state: str = ""
+    """What its engine does, in a word or two; empty without an instance on a Pod that is there."""
+    warning: str = ""
+    """What could not be looked at."""
 
     @property
     def condition(self) -> Condition | None:
@@ -86,9 +93,13 @@ class ClaimReport:
         return published is not None and (published.reason, published.message) == (self.reason, bounded(self.message))
 
 
-def report(fleet: Fleet, claim: Claim, *, is_reached: bool) -> ClaimReport:
+def report(fleet: Fleet, claim: Claim, *, is_reached: bool, warning: str = "") -> ClaimReport:
     """Explain ``claim``, one of the fleet's. ``is_reached`` is False when no runtime at all answered, so that only
-    statuses tell who is where."""
+    statuses tell who is where; ``warning`` says what else could not be looked at."""
+    return dataclasses.replace(_report(fleet, claim, is_reached=is_reached), warning=warning)
+
+
+def _report(fleet: Fleet, claim: Claim, *, is_reached: bool) -> ClaimReport:
     if claim.is_deleting:
         return _bare(claim, Outcome.LEAVES, "", "it is being deleted: its engine drains, and then its room is free")
     if claim.engine_error:
@@ -101,7 +112,8 @@ def report(fleet: Fleet, claim: Claim, *, is_reached: bool) -> ClaimReport:
     rows = tuple(_row(fleet, claim, claim.seat, views.view(a), is_reached=is_reached) for a in accounts)
     if claim.status.instances:
         where = ", ".join(i.pod for i in claim.status.instances)
-        return ClaimReport(claim, Outcome.PLACED, where, "", "", False, rows, (), ())
+        state = _state(claim, verdict.accounts)
+        return ClaimReport(claim, Outcome.PLACED, where, "", "", False, rows, (), (), state)
     older = tuple(c.name for c in fleet.claims if c.age_key < claim.age_key and _waits(c))
     if rows and not is_reached:
         published = find_condition(claim.status.conditions, ConditionType.SCHEDULED)
@@ -113,6 +125,12 @@ def report(fleet: Fleet, claim: Claim, *, is_reached: bool) -> ClaimReport:
         return ClaimReport(claim, Outcome.WAITS, "", answer.reason, answer.message, False, rows, suggestions, older)
     where = verdict.answer.pod if isinstance(verdict.answer, Placed) else ""
     return ClaimReport(claim, Outcome.FITS, where, "", "", False, rows, (), older)
+
+
+def _state(claim: Claim, accounts: Mapping[str, Account]) -> str:
+    """Of its engines, oldest instance first."""
+    sittings = (sitting_of(accounts, claim, i.pod) for i in claim.status.instances)
+    return ", ".join(views.state_of(s) for s in sittings if s is not None)
 
 
 def _bare(claim: Claim, outcome: Outcome, reason: str, message: str) -> ClaimReport:
@@ -171,6 +189,7 @@ def to_json(report_: ClaimReport) -> dict[str, Any]:
         "conditions": [c.model_dump(mode="json", by_alias=True) for c in claim.status.conditions],
         "outcome": report_.outcome,
         "where": report_.where,
+        "state": report_.state,
         "reason": report_.reason,
         "message": report_.message,
         "messageIsFromCondition": report_.is_from_condition,
@@ -187,10 +206,5 @@ def to_json(report_: ClaimReport) -> dict[str, Any]:
             for s in report_.suggestions
         ],
         "olderWaiting": list(report_.older_waiting),
+        "warning": report_.warning,
     }
-
-
-def cards(fleet: Fleet) -> tuple[CardView, ...]:
-    """Every card of the fleet, by Pod name."""
-    accounts = open_accounts(fleet)
-    return tuple(views.view(accounts[name]) for name in sorted(accounts))

@@ -137,9 +137,15 @@ def engines(card: CardView) -> Table:
 
 
 def _answer(report: ClaimReport) -> Iterator[RenderableType]:
+    if report.warning:
+        yield Text(report.warning, "red")
     match report.outcome:
         case Outcome.PLACED:
-            yield Text(f"It is placed on {report.where}.", "green")
+            if not report.state:
+                yield Text(f"It is recorded on {report.where}, which is not there any more.", "yellow")
+            else:
+                style = "green" if report.state == "serving" else "yellow"
+                yield Text(f"It is placed on {report.where}; its engine: {report.state}.", style)
         case Outcome.FITS:
             where = f"{report.where} can take it now" if report.where else "a pod between two steps may take it"
             yield Text(f"It fits: {where}, and the operator places it at its next try, within a minute.", "green")
@@ -165,7 +171,7 @@ def _compared(report: ClaimReport) -> Iterator[RenderableType]:
     elif condition is None:
         yield Text("The operator has said nothing of it yet: is it running?", "yellow")
     else:
-        yield Text(f"Its Scheduled condition still says {condition.reason}: {condition.message}", "dim")
+        yield Text(f"Its Scheduled condition says {condition.reason}: {condition.message}", "dim")
 
 
 def _suggestions(report: ClaimReport) -> Iterator[RenderableType]:

@@ -54,4 +54,5 @@ def _frame(look: Look, namespace: str | None) -> Frame:
 def _warnings(look: Look) -> Sequence[str]:
     pods = sum(p.is_running for f in look.fleets for p in f.pods.values())
     unreached = [] if look.is_reached or not pods else [f"none of {pods} runtime(s) can be reached from here"]
-    return [*unreached, *(f"claim {text}" for text in look.unreadable)]
+    policies = [look.policy_error] if look.policy_error else []
+    return [*unreached, *policies, *(f"claim {text}" for text in look.unreadable)]

@@ -19,11 +19,19 @@ import aiohttp
 from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
-from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object
 from aibrix_operator.explain import claim_report
 from aibrix_operator.explain.claim_report import ClaimReport
-from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_claim, parse_pod, slim_pod
-from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod, Reading
+from aibrix_operator.modelclaim.parse import (
+    UnreadableClaim,
+    parse_claim,
+    parse_pod,
+    parse_pool,
+    slim_deployment,
+    slim_pod,
+    slim_replica_set,
+)
+from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod, Pool, Reading
 from aibrix_operator.runtime_api.client import RuntimeClient, base_url
 from aibrix_operator.runtime_api.outcome import Done
 
@@ -44,6 +52,8 @@ class Look:
     """One for each namespace with claims or warm Pods, by name."""
     unreadable: tuple[str, ...] = ()
     """Claims that the schema cannot have let through, and what is wrong with each."""
+    policy_error: str = ""
+    """Why pool policies could not be read; sleepers are then charged their whole seat."""
 
     @property
     def is_reached(self) -> bool:
@@ -75,6 +85,12 @@ class Looker:
             pods = await self._pods(namespace, claims)
         except errors.ClusterError as error:
             raise CannotLook(str(error)) from error
+        try:
+            pools, policy_error = await self._pools(namespace), ""
+        except errors.ClusterError as error:
+            pools = {}
+            policy_error = f"pool policies cannot be read, so that sleepers look as if they lent nothing: {error}"
+        pods = [dataclasses.replace(p, pool=pools.get(p.owner_uid)) for p in pods]
         read = await asyncio.gather(*(self._read(pod) for pod in pods))
         by_namespace: dict[str, tuple[list[Claim], dict[str, Pod]]] = defaultdict(lambda: ([], {}))
         for claim in claims:
@@ -85,7 +101,7 @@ class Looker:
             Fleet(name, tuple(sorted(found[0], key=lambda c: c.age_key)), found[1])
             for name, found in sorted(by_namespace.items())
         ]
-        return Look(tuple(fleets), unreadable)
+        return Look(tuple(fleets), unreadable, policy_error)
 
     async def _pods(self, namespace: str | None, claims: list[Claim]) -> list[Pod]:
         """Pods with the pool label, and those that lost it and still have an instance."""
@@ -96,6 +112,17 @@ class Looker:
             with contextlib.suppress(errors.NotFound):  # recorded there, and gone
                 pods[where, name] = parse_pod(slim_pod(await self._cluster.get(PODS, where, name)))
         return list(pods.values())
+
+    async def _pools(self, namespace: str | None) -> dict[str, Pool]:
+        """UID of a ReplicaSet → the pool of the Deployment that controls it."""
+        # A ReplicaSet carries the labels of its Pods; a Deployment need not.
+        replica_sets, _ = await self._cluster.list_all(REPLICA_SETS, namespace, label_selector=names.POOL_LABEL)
+        owners = {r["metadata"]["uid"]: r["owner"] for r in map(slim_replica_set, replica_sets) if r["owner"]}
+        if not owners:
+            return {}
+        deployments, _ = await self._cluster.list_all(DEPLOYMENTS, namespace)
+        pools = {d["metadata"]["uid"]: parse_pool(d) for d in map(slim_deployment, deployments)}
+        return {uid: pools[owner] for uid, owner in owners.items() if owner in pools}
 
     async def _read(self, pod: Pod) -> Pod:
         if not pod.is_running:
@@ -139,7 +166,7 @@ def report_on(look: Look, namespace: str, name: str) -> ClaimReport:
         key = names.claim_key(namespace, name)
         wrong = [text for text in look.unreadable if text.startswith(f"{key}: ")]
         raise CannotLook(f"claim {wrong[0]}" if wrong else f"there is no ModelClaim {key}")
-    return claim_report.report(fleet, claim, is_reached=look.is_reached)
+    return claim_report.report(fleet, claim, is_reached=look.is_reached, warning=look.policy_error)
 
 
 def _default_kubeconfig() -> Path | None:

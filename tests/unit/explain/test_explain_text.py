@@ -56,7 +56,7 @@ async def test_a_claim_that_is_placed_says_where(cluster):
     await three_on_one_card(cluster)
     fleet = fleet_of(cluster)
     text = flat(report(fleet, claim_in(fleet, "a"), is_reached=True))
-    assert "It is placed on warm-0." in text
+    assert "It is placed on warm-0; its engine: serving." in text
     assert "Who would have to go" not in text
 
 

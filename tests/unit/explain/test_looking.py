@@ -3,26 +3,28 @@
 import asyncio
 
 import pytest
-from simulated import CARD_24, H20, simulated
+from simulated import CARD_24, H20, model, simulated
 
 from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
-from aibrix_operator.cluster.resource import MODEL_CLAIMS
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, REPLICA_SETS
 from aibrix_operator.explain import claim_report, looking
 from aibrix_operator.explain.looking import CannotLook, Looker
+from aibrix_operator.modelclaim.accounts import open_accounts
+from aibrix_operator.sim.world import POOL
 
 
 class ListedStore:
     """The reading calls of ``cluster.client.Cluster`` over a simulated store; answers a label selector by key."""
 
-    def __init__(self, store, more=(), error=None):
+    def __init__(self, store, more=(), refused=()):
         self.store = store
         self.more = more  # claims that no controller could have been shown
-        self.error = error
+        self.refused = refused  # plurals that RBAC does not allow
 
     async def list_all(self, resource, namespace=None, *, label_selector=""):
-        if self.error:
-            raise self.error
+        if resource.plural in self.refused:
+            raise errors.Denied(f"LIST {resource.plural}: HTTP 403: not yours", status=403)
         items = [
             obj
             for (plural, where, _), obj in self.store.objects.items()
@@ -114,9 +116,40 @@ async def test_a_claim_that_cannot_be_read_is_named_and_the_others_are_looked_at
 
 @simulated
 async def test_an_api_server_that_refuses_is_told_in_its_own_words(cluster):
-    asked = looker(cluster, error=errors.Denied("LIST modelclaims: HTTP 403: not yours", status=403))
-    with pytest.raises(CannotLook, match="HTTP 403: not yours"):
-        await asked.look(None)
+    for plural in ("modelclaims", "pods"):
+        with pytest.raises(CannotLook, match=f"LIST {plural}: HTTP 403: not yours"):
+            await looker(cluster, refused=[plural]).look(None)
+
+
+LENDS = '{"lifecycle": {"noWakeReserveWhileAsleep": true}}'
+
+
+async def a_sleeper_that_lends(cluster):
+    """One card with a claim that sleeps, and lends what it does not hold."""
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    cluster.set_policy(LENDS)
+    cluster.store.change(REPLICA_SETS, ("default", POOL), {"metadata": {"labels": {names.POOL_LABEL: POOL}}})
+    cluster.apply("sleeper", "16Gi", "4Gi")
+    await cluster.run(30)
+    await cluster.stop_controller()
+    runtime.sleep(model("sleeper"), asleep_bytes=1 << 30)
+
+
+@simulated
+async def test_a_sleeper_is_charged_by_the_policy_of_its_pool(cluster):
+    await a_sleeper_that_lends(cluster)
+    look = await looker(cluster).look("default")
+    assert open_accounts(look.fleet("default"))["warm-0"].card.promised_bytes == 1 << 30
+    assert look.policy_error == ""
+
+
+@simulated
+async def test_policies_that_may_not_be_read_are_a_warning(cluster):
+    await a_sleeper_that_lends(cluster)
+    look = await looker(cluster, refused=["deployments"]).look("default")
+    assert open_accounts(look.fleet("default"))["warm-0"].card.promised_bytes == 20 << 30
+    assert look.policy_error.endswith("LIST deployments: HTTP 403: not yours")
+    assert looking.report_on(look, "default", "sleeper").warning == look.policy_error
 
 
 @pytest.mark.parametrize(
