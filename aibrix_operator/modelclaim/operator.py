@@ -162,6 +162,7 @@ class _Replica:
             await self.world.recorder.stop(2.0)
         if self._probes is not None:
             await self._probes.stop()
+        self.is_to_end.set()  # kopf's own task that waits for it would be waited for
 
     def raise_failure(self) -> None:
         """Raise what made the replica end, if anything did."""
