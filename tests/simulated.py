@@ -19,20 +19,21 @@ CARD_24 = 24 * GIB
 def simulated(story):
     """Make ``async def story(cluster, ...)`` a test: it gets a running cluster, and fails when a law was broken, a pass
     raised, or anything of ours was logged as an error."""
-    parameters = list(inspect.signature(story).parameters.values())
+    parameters = list(inspect.signature(story).parameters.values())[1:]
+    signature = inspect.Signature(parameters)
 
     @functools.wraps(story)
-    def test(**arguments):
+    def test(*values, **named):
         errors = _Errors()
         logger = logging.getLogger("aibrix_operator")
         logger.addHandler(errors)
         try:
-            loop.run(_play(story, arguments))
+            loop.run(_play(story, signature.bind(*values, **named).arguments))
         finally:
             logger.removeHandler(errors)
         assert not errors.texts, "\n".join(errors.texts)
 
-    test.__signature__ = inspect.Signature(parameters[1:])
+    test.__signature__ = signature
     del test.__wrapped__
     return test
 

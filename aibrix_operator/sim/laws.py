@@ -18,7 +18,7 @@ from aibrix_operator.api.modelclaim import Instance, InstancePhase
 from aibrix_operator.api.route import Route, RouteError, RouteState, parse_route
 from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, Resource
 from aibrix_operator.ledger.card import Seat
-from aibrix_operator.modelclaim.parse import parse_claim
+from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_claim
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.sim.store import EPOCH, Store, wall
@@ -65,7 +65,7 @@ class Laws:
     """(Pod, claim) → when its active route was taken away."""
     claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))
     """Claim UID → its versions of late."""
-    parsed: dict[str, Claim] = field(default_factory=dict)
+    parsed: dict[str, Claim | None] = field(default_factory=dict)
     """By resourceVersion, which no two objects of a store share."""
 
     # --- what happens
@@ -79,12 +79,14 @@ class Laws:
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
         if resource == MODEL_CLAIMS and new is not None:
-            claim = self._parsed(new)
+            claim, before = self._parsed(new), None if old is None else self._parsed(old)
+            if claim is None:
+                return
             versions = self.claims_before[claim.uid]
             versions.append((_now_s(), claim))
             del versions[:-16]
-            if verb == "status" and old is not None:
-                self._check_records(self._parsed(old), claim)
+            if verb == "status" and before is not None:
+                self._check_records(before, claim)
         elif resource == PODS and verb == "annotate" and old is not None and new is not None:
             self._check_routes(old, new)
 
@@ -310,15 +312,19 @@ class Laws:
     def _claims(self) -> Iterator[Claim]:
         for (plural, _, _), obj in list(self.store.objects.items()):
             if plural == MODEL_CLAIMS.plural:
-                yield self._parsed(obj)
+                claim = self._parsed(obj)
+                if claim is not None:
+                    yield claim
 
-    def _parsed(self, obj: Object) -> Claim:
-        """Each version is parsed once."""
+    def _parsed(self, obj: Object) -> Claim | None:
+        """Each version is parsed once; None: it cannot be read, and takes no part in anything."""
         version = obj["metadata"]["resourceVersion"]
-        claim = self.parsed.get(version)
-        if claim is None:
-            claim = self.parsed[version] = parse_claim(obj)
-        return claim
+        if version not in self.parsed:
+            try:
+                self.parsed[version] = parse_claim(obj)
+            except UnreadableClaim:
+                self.parsed[version] = None
+        return self.parsed[version]
 
     def _pods(self) -> Iterator[Object]:
         for (plural, _, _), obj in list(self.store.objects.items()):
