@@ -146,8 +146,8 @@ def _engines(card: CardView) -> Table:
             Text(name, picture.colour(number)),
             Text(engine.state, _STATE_STYLES.get(engine.state, _OTHER_STATE)),
             _requests(engine),
-            f"{picture.FOOTPRINT} {gib(engine.footprint_bytes)}",
-            _kv(engine),
+            Text.assemble((f"{picture.FOOTPRINT} ", picture.colour(number)), gib(engine.footprint_bytes)),
+            _kv(engine, picture.colour(number)),
             _restarts(engine.restarts),
         )
     return table
@@ -164,11 +164,15 @@ def _requests(engine: EngineView) -> Text:
     return text
 
 
-def _kv(engine: EngineView) -> str:
-    limit = f"{picture.LIMIT} {figures.gib(engine.kv_bytes)}" if engine.kv_bytes else ""
-    if engine.kv_limit_bytes is None:
-        return limit
-    return f"{picture.MAPPED} {engine.kv_mapped_bytes / figures.GIB:.1f} of {limit}"
+def _kv(engine: EngineView, colour: str) -> Text:
+    text = Text()
+    if engine.kv_limit_bytes is not None:
+        text.append(f"{picture.MAPPED} ", colour)
+        text.append(f"{engine.kv_mapped_bytes / figures.GIB:.1f} of ")
+    if engine.kv_limit_bytes is not None or engine.kv_bytes:
+        text.append(f"{picture.LIMIT} ", colour)
+        text.append(figures.gib(engine.kv_bytes))
+    return text
 
 
 def _restarts(count: int) -> Text:
