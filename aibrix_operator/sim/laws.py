@@ -92,7 +92,7 @@ class Laws:
 
     def called(self, ip: str, request: wire.Request) -> None:
         """A call that changes something arrives at a runtime."""
-        pod = next((p for p in self._pods() if p["status"].get("podIP") == ip), None)
+        pod = next((p for p in self._pods() if _address(p) == ip), None)
         if pod is None:
             return
         name = pod["metadata"]["name"]
@@ -134,7 +134,7 @@ class Laws:
 
     def _check_routes(self, old: Object, new: Object) -> None:
         """3: a route turns active only for an engine that is ready within its record."""
-        pod, ip = new["metadata"]["name"], new["status"]["podIP"]
+        pod, ip = new["metadata"]["name"], _address(new)
         before, after = (o["metadata"].get("annotations") or {} for o in (old, new))
         claims = {c.name: c for c in self._claims()}
         for key in {*before, *after}:
@@ -264,7 +264,7 @@ class Laws:
 
     def _is_lent(self, claim: Claim, pod: str) -> bool:
         """Whether the claim's engine on the Pod was just seen asleep in a pool that gives its seat away."""
-        ip = next((p["status"].get("podIP", "") for p in self._pods() if p["metadata"]["name"] == pod), "")
+        ip = next((_address(p) for p in self._pods() if p["metadata"]["name"] == pod), "")
         engines = [t.engine_of(claim) for t in self._recent(ip)]
         return self._lends(pod) and any(e is not None and e.phase is wire.EnginePhase.SLEEPING for e in engines)
 
@@ -332,10 +332,14 @@ class Laws:
                 yield obj
 
     def _ip_of(self, pod: str) -> str:
-        return next((p["status"].get("podIP", "") for p in self._pods() if p["metadata"]["name"] == pod), "")
+        return next((_address(p) for p in self._pods() if p["metadata"]["name"] == pod), "")
 
     def _break(self, sentence: str) -> None:
         self.broken.append(f"at {_now_s():.3f} s: {sentence}")
+
+
+def _address(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("podIP") or "")
 
 
 def _now_s() -> float:
