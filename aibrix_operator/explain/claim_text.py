@@ -101,17 +101,26 @@ def _usable(row: CandidateRow) -> str:
 
 def _card(card: CardView) -> RenderableType:
     state = "" if card.is_ready else ", not ready"
-    size = "" if card.usable_bytes is None else f", {figures.gib(card.usable_bytes)} usable"
+    size = f", {size_of(card)}"
     if not card.has_cards:
         size = ", no cards: claims are placed here freely"
     heading = Text(f"{card.pod}{size}{state}")
     if not card.engines:
         return Group(heading, Text("  nobody", "dim"))
     parts: list[RenderableType] = [heading]
-    if card.usable_bytes is not None:
-        parts.append(picture.bar(card.usable_bytes, [e.share for e in card.engines]))
+    if card.drawn_bytes is not None:
+        parts.append(picture.bar(card.drawn_bytes, [e.share for e in card.engines]))
     parts.append(engines(card))
     return Group(*parts)
+
+
+def size_of(card: CardView) -> str:
+    """``95.1 GiB usable``, or what is known of it."""
+    if card.usable_bytes is not None:
+        return f"{figures.gib(card.usable_bytes)} usable"
+    if card.recorded_bytes:
+        return f"at least {figures.gib(card.recorded_bytes)} by its claims' records"
+    return "size not known"
 
 
 def engines(card: CardView) -> Table:
@@ -126,7 +135,7 @@ def engines(card: CardView) -> Table:
         name = engine.claim or f"{engine.model} (no claim)"
         table.add_row(
             Text(name, picture.colour(number)),
-            gib(engine.footprint_bytes),
+            gib(engine.charged_bytes),
             gib(engine.kv_floor_bytes),
             gib(engine.kv_bytes),
             gib(engine.kv_mapped_bytes if engine.kv_limit_bytes is not None else None),

@@ -13,7 +13,7 @@ from rich.text import Text
 from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType
 from aibrix_operator.explain import picture, views
-from aibrix_operator.explain.claim_text import gib
+from aibrix_operator.explain.claim_text import gib, size_of
 from aibrix_operator.explain.views import CardView, EngineView
 from aibrix_operator.ledger import figures
 from aibrix_operator.modelclaim.accounts import open_accounts
@@ -109,8 +109,8 @@ def _cards(cards: Sequence[CardView], width: int, lines_left: int | None) -> Ite
         if number and is_full:
             yield Text()
         yield _card_heading(card)
-        if card.usable_bytes is not None:
-            yield picture.bar(card.usable_bytes, [e.share for e in card.engines], width)
+        if card.drawn_bytes is not None:
+            yield picture.bar(card.drawn_bytes, [e.share for e in card.engines], width)
         if card.engines and is_full:
             yield _engines(card)
     if shown < len(cards):
@@ -122,8 +122,8 @@ def _cards(cards: Sequence[CardView], width: int, lines_left: int | None) -> Ite
 def _card_heading(card: CardView) -> Text:
     text = Text.assemble((f"{card.pod}  ", "bold"), overflow="ellipsis", no_wrap=True)
     facts = [f"{card.gpus} GPUs"] if card.gpus > 1 else []
-    if card.usable_bytes is not None:
-        facts.append(f"{figures.gib(card.usable_bytes)} usable")
+    if card.has_cards:
+        facts.append(size_of(card))
     if card.room_ever_bytes is not None and card.room_now_bytes is not None:
         facts.append(f"room for {figures.gib(min(card.room_ever_bytes, card.room_now_bytes))}")
     if not card.has_cards:
@@ -146,7 +146,7 @@ def _engines(card: CardView) -> Table:
             Text(name, picture.colour(number)),
             Text(engine.state, _STATE_STYLES.get(engine.state, _OTHER_STATE)),
             _requests(engine),
-            Text.assemble((f"{picture.FOOTPRINT} ", picture.colour(number)), gib(engine.footprint_bytes)),
+            Text.assemble((f"{picture.FOOTPRINT} ", picture.colour(number)), gib(engine.charged_bytes)),
             _kv(engine, picture.colour(number)),
             _restarts(engine.restarts),
         )

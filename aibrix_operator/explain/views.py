@@ -34,6 +34,15 @@ class EngineView:
     """None when the engine was not read, or cannot be asked."""
     requests_waiting: int | None
     restarts: int
+    lent_footprint_bytes: int | None = None
+    """What a sleeper is charged instead of its seat, its mapped KV included, where its pool keeps no wake reserve."""
+
+    @property
+    def charged_bytes(self) -> int | None:
+        """Its part of the card beside KV: its footprint, or what is left of it in a sleeper that lends its seat."""
+        if self.lent_footprint_bytes is None:
+            return self.footprint_bytes
+        return max(self.lent_footprint_bytes - self.kv_mapped_bytes, 0)
 
     @property
     def kv_bytes(self) -> int:
@@ -45,7 +54,7 @@ class EngineView:
     @property
     def share(self) -> picture.Share:
         """Its part of the card's bar."""
-        return picture.Share(self.claim or self.model, self.footprint_bytes or 0, self.kv_bytes, self.kv_mapped_bytes)
+        return picture.Share(self.claim or self.model, self.charged_bytes or 0, self.kv_bytes, self.kv_mapped_bytes)
 
     def to_json(self) -> dict[str, Any]:
         """All of it; what is not known is null."""
@@ -61,6 +70,7 @@ class EngineView:
             "requestsRunning": self.requests_running,
             "requestsWaiting": self.requests_waiting,
             "restarts": self.restarts,
+            "lentFootprintBytes": self.lent_footprint_bytes,
         }
 
 
@@ -85,6 +95,11 @@ class CardView:
     """Footprints and limits that statuses record here: the card holds at least that, whoever can read it."""
     has_cards: bool = True
 
+    @property
+    def drawn_bytes(self) -> int | None:
+        """How large a bar is: as usable, else as what is recorded; None when neither says anything."""
+        return self.usable_bytes or self.recorded_bytes or None
+
     def to_json(self) -> dict[str, Any]:
         """All of it; what is not known is null."""
         return {
@@ -107,8 +122,11 @@ class CardView:
 def view(account: Account) -> CardView:
     """The account as it is looked at."""
     pod, card = account.pod, account.card
-    engines = [_of_sitting(s) for s in account.sittings]
-    recorded_bytes = sum((e.footprint_bytes or 0) + e.kv_record_bytes for e in engines)
+    lent = {} if card is None else {o.claim: o.lent_footprint_bytes for o in card.occupants}
+    engines = [
+        dataclasses.replace(_of_sitting(s), lent_footprint_bytes=lent.get(s.claim.name)) for s in account.sittings
+    ]
+    recorded_bytes = sum(_recorded_bytes(s) for s in account.sittings)
     engines += [_of_stranger(m) for m in sorted(account.strangers, key=lambda m: m.model_name)]
     shown = CardView(
         pod.namespace,
@@ -131,6 +149,13 @@ def view(account: Account) -> CardView:
         room_ever_bytes=card.room_ever_bytes,
         room_now_bytes=card.room_now_bytes,
     )
+
+
+def _recorded_bytes(sitting: Sitting) -> int:
+    """What its claim's status proves of the card: while it is awake, footprint and limit fit beside all others."""
+    instance, seat = sitting.instance, sitting.claim.seat
+    is_awake = instance.phase in (InstancePhase.ACTIVE, InstancePhase.ACTIVATING)
+    return instance.kv_limit_bytes + (seat.footprint_bytes if seat is not None and is_awake else 0)
 
 
 def _gpus(pod: Pod) -> int:

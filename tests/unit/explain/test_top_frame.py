@@ -1,5 +1,6 @@
 """One frame of top: what is on it, that it keeps to its width, and what it leaves out on a low screen."""
 
+import dataclasses
 import io
 from datetime import UTC, datetime
 
@@ -8,7 +9,9 @@ from explain_builders import GIB, fleet_of
 from rich.console import Console
 from simulated import CARD_24, H20, model, simulated
 
+from aibrix_operator.api.pool_policy import parse_policy
 from aibrix_operator.explain import svg, top_frame
+from aibrix_operator.modelclaim.snapshot import Pool
 
 NOW = datetime(2026, 1, 1, 12, 30, 15, tzinfo=UTC)
 
@@ -25,11 +28,7 @@ def text(frame, width=100):
 
 def build(cluster, *, warnings=(), height=None, **look):
     frame = top_frame.build([fleet_of(cluster, **look)], "default", NOW, warnings)
-    return frame if height is None else top_frame.Frame(**{**_fields(frame), "height": height})
-
-
-def _fields(frame):
-    return {name: getattr(frame, name) for name in frame.__slots__}
+    return dataclasses.replace(frame, height=height)
 
 
 @simulated
@@ -81,8 +80,28 @@ async def test_a_card_that_cannot_be_judged_says_why(cluster):
     cluster.add_pod("warm-0", CARD_24)
     cluster.apply("a", "6Gi", "1Gi")
     await cluster.run(30)
-    assert "warm-0    its runtime did not answer" in text(build(cluster, silent={"warm-0"}))
-    assert "░ 18.0 GiB" in text(build(cluster, silent={"warm-0"}))
+    told = lines(build(cluster, silent={"warm-0"}))
+    assert told[2] == "warm-0  at least 24.0 GiB by its claims' records  its runtime did not answer"
+    assert told[3].count("█") == 25
+    assert "░ 18.0 GiB" in told[4]
+
+
+@simulated
+async def test_a_sleeper_that_lends_its_seat_is_drawn_as_what_it_holds(cluster):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    cluster.apply("a", "16Gi", "4Gi")
+    await cluster.run(30)
+    await cluster.stop_controller()
+    runtime.sleep(model("a"), asleep_bytes=3 * GIB)
+    runtime.engines[model("a")].mapped_bytes = runtime.engines[model("a")].limit_bytes = GIB
+    fleet = fleet_of(cluster)
+    policy = parse_policy('{"lifecycle": {"noWakeReserveWhileAsleep": true}}')
+    pool = Pool("default", "pool", "uid", policy=policy)
+    pods = {name: dataclasses.replace(pod, pool=pool) for name, pod in fleet.pods.items()}
+    told = lines(top_frame.build([dataclasses.replace(fleet, pods=pods)], "default", NOW), width=96)
+    assert told[2] == "warm-0  24.0 GiB usable, room for 21.0 GiB"
+    assert [told[3].count(glyph) for glyph in "█▓░·"] == [8, 4, 0, 84]
+    assert " ".join(told[4].split()) == "a asleep █ 2.0 GiB ▓ 1.0 of ░ 1.0 GiB"
 
 
 @simulated
