@@ -198,6 +198,8 @@ def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict
     try:
         targets = ledger_division.divide(account.plan_card)
     except CannotDivide as error:
+        if account.plan_card.reserved_bytes:
+            return  # room is being made here, and nothing is dealt before there is some
         if not is_due and not is_changed:
             _wait_for_round(account, memory, draft)
             return

@@ -37,6 +37,7 @@ class _Case:
     sitting: Sitting
     pod: Pod
     was_asleep: bool
+    is_judged: bool
     model: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,12 +53,12 @@ class _Case:
         return Verdict(before if after == before else after, notes)
 
 
-def judge(sitting: Sitting, pod: Pod, was_asleep: bool = False) -> Verdict:
+def judge(sitting: Sitting, pod: Pod, was_asleep: bool = False, is_judged: bool = False) -> Verdict:
     """Judge one instance on a Pod that runs. A runtime that cannot be read leaves everything as it was.
 
-    ``was_asleep`` says that the engine boots because it was woken.
+    ``was_asleep`` says that the engine boots because it was woken; ``is_judged`` that its card can be divided for it.
     """
-    case = _Case(sitting, pod, was_asleep)
+    case = _Case(sitting, pod, was_asleep, is_judged)
     before, engine = sitting.instance, sitting.engine
     if pod.reading.snapshot is None or before.phase is InstancePhase.FAILED:
         return Verdict(before)
@@ -88,11 +89,14 @@ def _judge_ready(case: _Case, engine: ModelState) -> Verdict:
         note = Note(EventType.WARNING, Reason.KV_LIMIT_NOT_HELD, message)
         verdict = case.becomes(InstancePhase.ACTIVATING, note, port=engine.port)
         return Verdict(verdict.instance, verdict.notes, is_above_record=True)
-    if record in (0, in_force):
+    # A sleeper that lent its seat has a record of 0. Woken past us, it serves once the card is divided for it; where
+    # no card can be divided for it, an engine without record is one from before there were records.
+    is_undivided = record == 0 and (in_force == 0 or (case.is_judged and in_force > 0))
+    if record in (0, in_force) and not is_undivided:
         return case.becomes(InstancePhase.ACTIVE, *_starting(case, engine), _routable(case, engine), port=engine.port)
     verdict = case.becomes(InstancePhase.ACTIVATING, *_starting(case, engine), port=engine.port)
     # Below what it maps no limit is written, however it came to map that; it gives pages back as it idles.
-    may_write = in_force >= 0 and case.sitting.mapped_bytes <= record and not _is_routed(case)
+    may_write = record > 0 and in_force >= 0 and case.sitting.mapped_bytes <= record and not _is_routed(case)
     return Verdict(verdict.instance, verdict.notes, limit_to_write=record if may_write else None)
 
 

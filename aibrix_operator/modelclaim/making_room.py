@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from aibrix_operator.api.modelclaim import Reason
+from aibrix_operator.api import conditions
+from aibrix_operator.api.modelclaim import ConditionType, Reason
 from aibrix_operator.ledger import figures
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim import sleeping, waking
@@ -41,14 +42,18 @@ class RoomPlan:
 
 
 def release_holds(draft: Draft) -> None:
-    """End holds whose time is over, or whose claim is gone, placed, or can no longer be placed."""
-    waiting = {c.uid for c in draft.fleet.claims if not c.is_deleting and not c.status.instances}
+    """End holds whose time is over, whose claim is gone, placed, or can no longer be placed, or whose pool lends no
+    more."""
+    waiting = {c.uid: c for c in draft.fleet.claims if not c.is_deleting and not c.status.instances}
     for account in draft.accounts.values():
         hold = draft.card_memory(account.pod).hold
         if hold is None:
             continue
-        if hold.claim_uid not in waiting or draft.now.monotonic_s >= hold.until_s:
+        claim = waiting.get(hold.claim_uid)
+        if claim is None or not account.pod.lends_seats or draft.now.monotonic_s >= hold.until_s:
             draft.remember_card(account.pod, hold=None)
+            if claim is not None:
+                draft.remember_claim(claim, wait=None)  # what it is told next is no longer that room is made
         else:
             draft.wake_at(hold.until_s)
 
@@ -66,9 +71,17 @@ def make_room(draft: Draft, placements: Placements) -> None:
         pools = {p.pool.uid for p in pods if p.pool is not None}
         if not pools or pools & served:
             continue
-        plans = [plan for p in pods if (plan := plan_room(draft.accounts[p.name], claim, claim.seat, draft))]
-        held = [plan for plan in plans if _is_held_for(plan.account, claim, draft)]
-        if held or plans:
+        accounts = [draft.accounts[p.name] for p in pods]
+        holding = next((a for a in accounts if _is_held_for(a, claim, draft)), None)
+        if holding is not None and (_is_between_steps(holding, draft) or not sleeping.may_choose(holding, draft)):
+            served |= pools  # its card is on its way to what was planned
+            _keep_telling(claim, draft)
+            continue
+        plans = [plan for a in accounts if (plan := plan_room(a, claim, claim.seat, draft))]
+        held = [plan for plan in plans if plan.account is holding]
+        if holding is not None and not held:
+            draft.remember_card(holding.pod, hold=None)
+        if plans:
             served |= pools
             _sleep_first(claim, claim.seat, min(held or plans, key=lambda plan: plan.key), draft)
 
@@ -98,6 +111,23 @@ def plan_room(account: Account, claim: Claim, seat: Seat, draft: Draft) -> RoomP
 def _is_held_for(account: Account, claim: Claim, draft: Draft) -> bool:
     hold = draft.card_memory(account.pod).hold
     return hold is not None and hold.claim_uid == claim.uid
+
+
+def _is_between_steps(account: Account, draft: Draft) -> bool:
+    """Whether what the card has room for is about to be known."""
+    return (
+        not draft.is_free(account.pod)
+        or not draft.is_settled(account)
+        or account.pod.name in draft.newcomers
+        or draft.card_memory(account.pod).division is not None
+    )
+
+
+def _keep_telling(claim: Claim, draft: Draft) -> None:
+    """A try that fails while its card is being cleared is no news: the condition says that room is made, as before."""
+    before = conditions.find_condition(claim.status.conditions, ConditionType.SCHEDULED)
+    if before is not None and before.reason == Reason.MAKING_ROOM:
+        draft.remember_claim(claim, refusal=Scheduled(False, Reason.MAKING_ROOM, before.message))
 
 
 def _sleep_first(claim: Claim, seat: Seat, plan: RoomPlan, draft: Draft) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
-from aibrix_operator.ledger.placement import Placed
+from aibrix_operator.ledger.placement import Placed, Refused
 from aibrix_operator.modelclaim.accounts import Account, Sitting, occupant
 from aibrix_operator.modelclaim.draft import Draft, Findings, pod_ref, sitting_of
 from aibrix_operator.modelclaim.placing import Placements
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.modelclaim.steps import Deactivate, EventType, Note
-from aibrix_operator.modelclaim.waking import NO_ROOM
+from aibrix_operator.modelclaim.waking import NO_ROOM, has_room
 from aibrix_operator.runtime_api import wire
 
 
@@ -38,9 +38,11 @@ def help_helpless(draft: Draft, placements: Placements, found: Findings) -> None
     for pod_name, claim in draft.helpless:
         request = draft.claim_memory(claim).wake_request
         before = found.instances[pod_name].get(claim.uid)
-        if request is None or before is None or claim.seat is None or claim.is_writing:
+        if request is None or before is None or claim.is_writing:
             continue
-        answer = placements.choose(claim, claim.seat, placements.group_of(claim), frozenset({pod_name}))
+        answer: Placed | Refused | None = Refused("NoMatchingPods", claim.seat_error)
+        if claim.seat is not None:
+            answer = placements.choose(claim, claim.seat, placements.group_of(claim), frozenset({pod_name}))
         if isinstance(answer, Placed):
             reason = Reason.WAKE_FAILED if request.refusal else Reason.NO_ROOM_TO_WAKE
             changes = {"phase": InstancePhase.FAILED, "reason": str(reason)}
@@ -58,16 +60,18 @@ def help_helpless(draft: Draft, placements: Placements, found: Findings) -> None
             draft.note(claim, Note(EventType.WARNING, Reason.WAKE_FAILED, message))
 
 
-def call_off(account: Account, sitting: Sitting, draft: Draft) -> Instance | None:
+def call_off(account: Account, sitting: Sitting, draft: Draft, found: Findings) -> Instance | None:
     """The instance asleep again, if its card can take it back before anything was stopped; else None."""
     instance, claim = sitting.instance, sitting.claim
     if instance.phase is not InstancePhase.FAILED or instance.reason != Reason.NO_ROOM_TO_WAKE:
         return None
-    if not sitting.is_asleep or account.card is None or account.pod.uid in draft.claim_memory(claim).asked_to_stop:
+    if not sitting.is_asleep or account.card is None or claim.is_writing or not draft.is_free(account.pod):
+        return None  # the call under way may be the one that stops it
+    if account.pod.uid in draft.claim_memory(claim).asked_to_stop:
         return None
-    with_seat = account.card.with_occupant(occupant(sitting, account.pod, False))
-    if with_seat.room_ever_bytes < 0 or with_seat.room_now_bytes < 0:
+    if not has_room(account.card.with_occupant(occupant(sitting, account.pod, False))):
         return None
+    found.records.pop(claim.name, None)
     for name, other in draft.accounts.items():
         division = draft.card_memory(other.pod).division
         if division is not None and division.newcomer == claim.name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from aibrix_operator.modelclaim import activity, waking
+from aibrix_operator.modelclaim import activity, sleeping, waking
 from aibrix_operator.modelclaim.draft import ROUND_S, Draft
 from aibrix_operator.modelclaim.memory import WaitKind
 from aibrix_operator.modelclaim.placing import next_wait
@@ -27,7 +27,7 @@ def fold(draft: Draft) -> None:
             case SetLimits():
                 _limit_failed(finished, draft)
             case Sleep(claim_uid=uid) if uid in claims:
-                _sleep_failed(claims[uid], finished, draft)
+                _sleep_ended(claims[uid], finished, draft)
             case Wake(claim_uid=uid) if uid in claims:
                 waking.came_of_wake(claims[uid], finished.step.pod, finished.result, draft)
             case _:
@@ -72,14 +72,15 @@ def _limit_failed(finished: Finished, draft: Draft) -> None:
             draft.remember_claim(claim, limit_write=dataclasses.replace(write, error=finished.result.message))
 
 
-def _sleep_failed(claim: Claim, finished: Finished, draft: Draft) -> None:
-    """A sleep that was not answered as done is called off; the engine may serve, and counts as busy since now."""
-    if isinstance(finished.result, Done):
-        return
-    draft.remember_claim(claim, going_to_sleep=None)
+def _sleep_ended(claim: Claim, finished: Finished, draft: Draft) -> None:
+    """A sleep that is known not done is called off; the engine may serve, and counts as busy since now. What came of
+    any other is for the next reading to tell."""
     account = draft.accounts.get(finished.step.pod.name)
-    for sitting in account.sittings if account is not None else ():
-        if sitting.claim.uid == claim.uid and account is not None:
+    if isinstance(finished.result, Done | Unknown) or account is None or account.pod.uid != finished.step.pod.uid:
+        return
+    sleeping.call_off(claim, account.pod, draft)
+    for sitting in account.sittings:
+        if sitting.claim.uid == claim.uid:
             activity.busy_now(account, sitting, draft)
 
 

@@ -11,14 +11,13 @@ from aibrix_operator.modelclaim import activity
 from aibrix_operator.modelclaim.accounts import Account, Sitting, is_serving
 from aibrix_operator.modelclaim.draft import ROUND_S, Draft, pod_ref
 from aibrix_operator.modelclaim.memory import GoingToSleep
+from aibrix_operator.modelclaim.snapshot import Claim, Pod
 from aibrix_operator.modelclaim.steps import EventType, Note, PoolRef, Sleep
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
 
 SETTLE_S = 1.0
 """Between the route's going and the look that proves idleness: gateways learn of it, and what they sent arrives."""
-GIVEN_UP_S = 30.0
-"""A sleep that no reading shows so long after the runtime was asked is called off."""
 
 
 def watch_policies(draft: Draft) -> None:
@@ -78,18 +77,26 @@ def may_choose(account: Account, draft: Draft) -> bool:
 
 
 def sleepable(account: Account, draft: Draft) -> list[Sitting]:
-    """Engines that could be put to sleep if they are idle: vLLM, serving, and nothing else is being done about them."""
+    """Engines that could be put to sleep if they are idle: serving, and nothing else is being done about them."""
     return [
         s
         for s in account.sittings
         if is_serving(s)
-        and s.claim.spec.engine == "vllm"
+        and _can_sleep(s)
         and s.is_recorded
         and not s.claim.is_deleting
         and not s.claim.is_writing
         and draft.claim_memory(s.claim).limit_write is None
         and names.wake_annotation(s.claim.name) not in account.pod.annotations
     ]
+
+
+def _can_sleep(sitting: Sitting) -> bool:
+    """By its runtime's word; one that does not say, as upstream's, puts vLLM to sleep and nothing else."""
+    engine = sitting.engine
+    if engine is None or engine.can_sleep is None:
+        return sitting.claim.spec.engine == "vllm"
+    return engine.can_sleep
 
 
 def send_to_sleep(
@@ -135,23 +142,18 @@ def _continue(account: Account, sitting: Sitting, going: GoingToSleep, draft: Dr
             draft.off_route.add(claim.uid)
         return
     if engine is not None and engine.phase is EnginePhase.SLEEPING:
-        return  # health tells of it, and forgets it
-    if engine is None or _was_used(engine, going) or not is_serving(sitting):
+        return  # it is told with its status, and forgotten once that is written
+    was_asked_for = names.wake_annotation(claim.name) in pod.annotations and going.sent_s is None
+    came_to_nothing = going.sent_s is not None and pod.busy_since_s is None  # read since it was answered, or was not
+    if engine is None or _was_used(engine, going) or not is_serving(sitting) or was_asked_for or came_to_nothing:
         activity.busy_now(account, sitting, draft)
         _call_off(account, sitting, draft)
         return
-    if names.wake_annotation(claim.name) in pod.annotations and going.sent_s is None:
-        activity.busy_now(account, sitting, draft)  # somebody asked while the route was off
+    if going.sent_s is None and not _is_wanted(account, going, draft):
         _call_off(account, sitting, draft)
         return
     draft.off_route.add(claim.uid)
-    if going.sent_s is not None:
-        if now_s - going.sent_s > GIVEN_UP_S:
-            _call_off(account, sitting, draft)
-        draft.look_again(pod, SETTLE_S)
-        draft.wake_at(now_s + SETTLE_S)
-        return
-    if pod.is_annotating or _is_routed(account, sitting):
+    if going.sent_s is not None or pod.is_annotating or _is_routed(account, sitting):
         return
     if going.unrouted_s is None:
         going = dataclasses.replace(going, unrouted_s=now_s, unrouted_reading=pod.reading.sequence)
@@ -164,6 +166,21 @@ def _continue(account: Account, sitting: Sitting, going: GoingToSleep, draft: Dr
         request = wire.SleepRequest(model_name=claim.model, level=wire.SLEEP_LEVEL, operation_id=going.operation_id)
         draft.ask(pod, Sleep(pod_ref(pod), claim.uid, request))
         draft.remember_claim(claim, going_to_sleep=dataclasses.replace(going, sent_s=now_s))
+
+
+def _is_wanted(account: Account, going: GoingToSleep, draft: Draft) -> bool:
+    """Whether what it was chosen for still stands: the policy, whoever room is made for, and nobody woken meanwhile."""
+    pod = account.pod
+    lifecycle = None if pod.pool is None else pod.pool.lifecycle
+    requests = {s.claim.uid: draft.claim_memory(s.claim).wake_request for s in account.sittings}
+    if lifecycle is None or any(r is not None and r.sent_s is not None for r in requests.values()):
+        return False
+    if not going.for_uid:
+        return 0 < lifecycle.sleep_after_seconds <= going.idle_s
+    hold = draft.card_memory(pod).hold
+    is_held = hold is not None and hold.claim_uid == going.for_uid
+    request = requests.get(going.for_uid)
+    return pod.lends_seats and (is_held or (request is not None and bool(request.waits_for)))
 
 
 def _was_used(engine: ModelState, going: GoingToSleep) -> bool:
@@ -180,21 +197,25 @@ def _is_routed(account: Account, sitting: Sitting) -> bool:
 
 def _call_off(account: Account, sitting: Sitting, draft: Draft) -> None:
     """It stays awake, and its route comes back, since nothing else says otherwise."""
-    going, hold = draft.claim_memory(sitting.claim).going_to_sleep, draft.card_memory(account.pod).hold
-    if going is not None and hold is not None and hold.claim_uid == going.for_uid:
-        draft.remember_card(account.pod, hold=None)
-    draft.remember_claim(sitting.claim, going_to_sleep=None)
+    call_off(sitting.claim, account.pod, draft)
     draft.off_route.discard(sitting.claim.uid)
 
 
+def call_off(claim: Claim, pod: Pod, draft: Draft) -> None:
+    """Forget that the engine was to sleep, and what room was held for whom it was to make it."""
+    going, hold = draft.claim_memory(claim).going_to_sleep, draft.card_memory(pod).hold
+    if going is not None and hold is not None and hold.claim_uid == going.for_uid:
+        draft.remember_card(pod, hold=None)
+    draft.remember_claim(claim, going_to_sleep=None)
+
+
 def asleep_note(sitting: Sitting, pod: str, draft: Draft) -> tuple[Note, ...]:
-    """The Events of an engine that was just found asleep: why it sleeps, and what it holds."""
+    """The Events of an engine that was just found asleep: why it sleeps, and what it holds. Told with the status that
+    says so, and therefore made anew until that is written."""
     engine, claim = sitting.engine, sitting.claim
     assert engine is not None
-    memory = draft.claim_memory(claim)
-    going, held = memory.going_to_sleep, engine.sleeping_footprint_bytes
+    going, held = draft.claim_memory(claim).going_to_sleep, engine.sleeping_footprint_bytes
     holds = f"it holds {figures.size(held)} asleep" if held else "what it holds asleep could not be measured"
-    draft.remember_claim(claim, going_to_sleep=None, told_footprint_unknown=False)
     if going is not None and going.waker:
         idle = duration(going.idle_s)
         what = f"model {claim.model} idle for {idle}; put to sleep on pod {pod} to make room for model {going.waker}"
@@ -207,11 +228,15 @@ def asleep_note(sitting: Sitting, pod: str, draft: Draft) -> tuple[Note, ...]:
 
 
 def watch_sleeper(account: Account, sitting: Sitting, draft: Draft) -> None:
-    """Remember what a sleeper holds; in a pool that lends seats say once that it could not be measured."""
+    """Remember what a sleeper holds; in a pool that lends seats say once a sleep that it could not be measured."""
     engine, claim = sitting.engine, sitting.claim
-    if engine is None or engine.phase is not EnginePhase.SLEEPING:
-        return
     memory = draft.claim_memory(claim)
+    if engine is None or engine.phase is not EnginePhase.SLEEPING:
+        if engine is not None and memory.told_footprint_unknown:
+            draft.remember_claim(claim, told_footprint_unknown=False)
+        return
+    if memory.going_to_sleep is not None and sitting.instance.phase is InstancePhase.SLEEPING:
+        draft.remember_claim(claim, going_to_sleep=None)  # it is published, and has been told
     if engine.sleeping_footprint_bytes:
         if memory.asleep_bytes != engine.sleeping_footprint_bytes:
             draft.remember_claim(claim, asleep_bytes=engine.sleeping_footprint_bytes)

@@ -65,7 +65,6 @@ def take_turns(account: Account, draft: Draft) -> Turn:
         why = f"its card cannot be accounted for: {account.hole or 'it has not been read yet'}"
         return Turn(waits=tuple((s, why) for s in requests))
     pod = account.pod
-    lent = {s.claim.uid for s in requests if lent_bytes(s, pod) is not None}
     card = Card(
         pod.name,
         account.card.usable_bytes,
@@ -76,20 +75,16 @@ def take_turns(account: Account, draft: Draft) -> Turn:
     helpless: list[Sitting] = []
     makes_room: tuple[Sitting, Sitting] | None = None
     for sitting in requests:
-        if sitting.claim.uid not in lent:
-            grants.append(sitting)
-            continue
         with_seat = card.with_occupant(occupant(sitting, pod, False))
-        if with_seat.room_ever_bytes >= 0 and with_seat.room_now_bytes >= 0:
+        if has_room(with_seat):
             card = with_seat
             grants.append(sitting)
-        elif makes_room is not None:
-            waits.append((sitting, NO_ROOM))
-        elif neighbour := _neighbour_for(account, with_seat, draft):
-            makes_room = (sitting, neighbour)
-            waits.append((sitting, NO_ROOM))
+            continue
+        waits.append((sitting, NO_ROOM))
+        if neighbour := _neighbour_for(account, with_seat, draft):
+            makes_room = makes_room or (sitting, neighbour)
+            card = with_seat  # it comes before those behind it, who must not take what is being made for it
         else:
-            waits.append((sitting, NO_ROOM))
             helpless.append(sitting)
     return Turn(tuple(grants), makes_room, tuple(waits), tuple(helpless))
 
@@ -109,15 +104,18 @@ def idle_neighbours(account: Account, draft: Draft) -> list[tuple[float, Sitting
     return sorted(((i, s) for i, s in idle if i >= window), key=lambda pair: (-pair[0], pair[1].claim.name))
 
 
+def has_room(card: Card) -> bool:
+    """Whether nothing is promised or held past what the card has."""
+    return card.room_ever_bytes >= 0 and card.room_now_bytes >= 0
+
+
 def _neighbour_for(account: Account, with_seat: Card, draft: Draft) -> Sitting | None:
     """The idle neighbour to put to sleep first, if putting all of them to sleep would make room."""
     idle = [s for _, s in idle_neighbours(account, draft)]
     card = with_seat
     for sitting in idle:
         card = card.with_occupant(as_asleep(sitting, draft, account.pod))
-    if not idle or card.room_ever_bytes < 0 or card.room_now_bytes < 0:
-        return None
-    return idle[0]
+    return idle[0] if idle and has_room(card) else None
 
 
 def as_asleep(sitting: Sitting, draft: Draft, pod: Pod) -> Occupant:
@@ -192,6 +190,7 @@ def _grant(account: Account, sitting: Sitting, draft: Draft) -> None:
     if request.refusal:
         draft.helpless.append((pod.name, claim))
         return
+    _take_over_hold(account, draft)
     if not request.is_granted or request.waits_for:
         request = dataclasses.replace(request, is_granted=True, waits_for="")
         draft.remember_claim(claim, wake_request=request)
@@ -210,6 +209,12 @@ def _grant(account: Account, sitting: Sitting, draft: Draft) -> None:
     operation = f"controller-wake/{pod.uid}/{claim.uid}/{request.requested_at}"
     draft.ask(pod, Wake(pod_ref(pod), claim.uid, wire.WakeRequest(model_name=claim.model, operation_id=operation)))
     draft.remember_claim(claim, wake_request=dataclasses.replace(request, sent_s=now_s))
+
+
+def _take_over_hold(account: Account, draft: Draft) -> None:
+    """Let go what is held for a new claim where the seat does not fit beside it: clients wait for the sleeper."""
+    if account.card is not None and account.card.reserved_bytes and not has_room(account.card):
+        draft.remember_card(account.pod, hold=None)
 
 
 def _is_divided_for(account: Account, sitting: Sitting, draft: Draft) -> bool:
