@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from aibrix_operator.api.conditions import MESSAGE_LIMIT, Condition, bounded
 from aibrix_operator.explain import picture
 from aibrix_operator.explain.claim_report import CandidateRow, ClaimReport, Fit, Outcome
 from aibrix_operator.explain.making_way import Suggestion
@@ -52,7 +53,7 @@ def _heading(report: ClaimReport) -> Text:
     return Text.assemble(
         "ModelClaim ",
         (f"{claim.namespace}/{claim.name}", "bold"),
-        f": model {claim.model}, {claim.spec.engine} on {gpus}",
+        f": model {bounded(claim.model)}, {claim.spec.engine} on {gpus}",
     )
 
 
@@ -67,9 +68,14 @@ def _facts(report: ClaimReport) -> Table:
     table.add_row("phase", str(claim.status.phase or "none yet: the operator has not looked at it"))
     for condition in claim.status.conditions:
         style = "green" if condition.status == "True" else "yellow"
-        said = Text.assemble((condition.status, style), f" {condition.reason}: {condition.message}")
-        table.add_row(condition.type, said)
+        said = Text.assemble((condition.status, style), f" {_said(condition)}")
+        table.add_row(Text(bounded(condition.type)), said)
     return table
+
+
+def _said(condition: Condition) -> str:
+    """Reason and message. Statuses are written by whoever may, and are shown on a terminal."""
+    return bounded(f"{condition.reason}: {condition.message}", 2 * MESSAGE_LIMIT)
 
 
 def _candidates(report: ClaimReport) -> RenderableType:
@@ -84,7 +90,7 @@ def _candidates(report: ClaimReport) -> RenderableType:
         card = row.card
         fit = Text("it is here", "green") if card.pod in on else Text(row.fit, _FIT_STYLES[row.fit])
         sizes = (card.promised_bytes, card.held_bytes, card.room_ever_bytes, card.room_now_bytes)
-        table.add_row(card.pod, _usable(row), *(_figure(size) for size in sizes), fit, row.why_not)
+        table.add_row(card.pod, _usable(row), *(_figure(size) for size in sizes), fit, Text(bounded(row.why_not)))
     return table
 
 
@@ -147,7 +153,7 @@ def engines(card: CardView) -> Table:
 
 def _answer(report: ClaimReport) -> Iterator[RenderableType]:
     if report.warning:
-        yield Text(report.warning, "red")
+        yield Text(bounded(report.warning), "red")
     match report.outcome:
         case Outcome.PLACED:
             if not report.state:
@@ -162,10 +168,10 @@ def _answer(report: ClaimReport) -> Iterator[RenderableType]:
         case Outcome.UNKNOWN:
             yield Text("No runtime can be reached from here, so sizes and room are not known: this is what statuses")
             yield Text("record. Run this command in the cluster's network to have all figures.")
-            said = f"{report.reason}: {report.message}" if report.reason else "nothing yet"
+            said = _said(report.condition) if report.condition else "nothing yet"
             yield Text.assemble("The operator says ", (said, "yellow"))
         case Outcome.LEAVES | Outcome.INVALID | Outcome.WAITS:
-            yield Text(report.message, "yellow")
+            yield Text(bounded(report.message), "yellow")
     if report.outcome is Outcome.WAITS:
         yield from _compared(report)
         yield from _suggestions(report)
@@ -180,7 +186,7 @@ def _compared(report: ClaimReport) -> Iterator[RenderableType]:
     elif condition is None:
         yield Text("The operator has said nothing of it yet: is it running?", "yellow")
     else:
-        yield Text(f"Its Scheduled condition says {condition.reason}: {condition.message}", "dim")
+        yield Text(f"Its Scheduled condition says {_said(condition)}", "dim")
 
 
 def _suggestions(report: ClaimReport) -> Iterator[RenderableType]:

@@ -18,6 +18,7 @@ import yaml
 from pydantic import ValidationError
 
 from aibrix_operator.api import names
+from aibrix_operator.api.conditions import bounded
 from aibrix_operator.api.modelclaim import MAX_NAME, ModelClaimSpec
 from aibrix_operator.modelclaim.parse import OLDEST, parse_claim
 from aibrix_operator.modelclaim.snapshot import Claim
@@ -33,8 +34,9 @@ class UnusableFiles(ValueError):
     """The files cannot be planned. ``problems`` has a sentence for each, with file, document and field."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        # A file's own text is in it, and this goes to a terminal.
+        self.problems = tuple(bounded(problem) for problem in problems)
+        super().__init__("\n".join(self.problems))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from aibrix_operator.api.conditions import bounded
 from aibrix_operator.explain import picture
 from aibrix_operator.explain.planning import PlannedCard, PlayedPlan
 from aibrix_operator.ledger import figures
@@ -21,7 +22,9 @@ def render(plan: PlayedPlan, skipped: int) -> RenderableType:
         parts.append(Text(f"Empty: {', '.join(empty)}\n", "dim"))
     for claim in plan.unplaced:
         parts.append(
-            Text.assemble((claim.claim, "bold red"), " is not placed: ", (claim.reason, "yellow"), f": {claim.message}")
+            Text.assemble(
+                (claim.claim, "bold red"), " is not placed: ", (claim.reason, "yellow"), f": {bounded(claim.message)}"
+            )
         )
     parts.append(_verdict(plan))
     if skipped:

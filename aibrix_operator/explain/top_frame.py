@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from aibrix_operator.api.conditions import find_condition
+from aibrix_operator.api.conditions import MESSAGE_LIMIT, bounded, find_condition
 from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType
 from aibrix_operator.explain import picture, views
 from aibrix_operator.explain.claim_text import gib, size_of
@@ -50,7 +50,7 @@ class Frame:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(options.max_width, _NARROWEST)
-        above = [_heading(self), *(Text(warning, "bold red") for warning in self.warnings)]
+        above = [_heading(self), *(Text(bounded(warning), "bold red") for warning in self.warnings)]
         below = [*_waiting(self.waiting), _legend()]
         lines_left = None
         if self.height is not None:
@@ -82,6 +82,7 @@ def _waiting_row(claim: Claim, is_wide: bool) -> WaitingRow:
         why = "the operator has not looked at it yet"
     else:
         why = f"{condition.reason}: {condition.message}"
+    why = bounded(why, 2 * MESSAGE_LIMIT)
     name = f"{claim.namespace}/{claim.name}" if is_wide else claim.name
     need_bytes = None if claim.seat is None else claim.seat.total_bytes
     return WaitingRow(name, need_bytes, str(claim.status.phase or "new"), why)
@@ -189,5 +190,5 @@ def _waiting(rows: Sequence[WaitingRow]) -> Iterator[RenderableType]:
     table.add_column(overflow="fold")
     for row in rows:
         needs = "" if row.need_bytes is None else f"needs {figures.gib(row.need_bytes)}"
-        table.add_row(Text(row.name, "bold"), Text.assemble((row.phase, "yellow"), f"\n{needs}"), row.why)
+        table.add_row(Text(row.name, "bold"), Text.assemble((row.phase, "yellow"), f"\n{needs}"), Text(row.why))
     yield table

@@ -1,4 +1,7 @@
-"""A Pod's card and its engines as people and programs read them, from one account. Pure; used by explain and top."""
+"""A Pod's card and its engines as people and programs read them, from one account. Pure; used by explain and top.
+
+Names and texts of others pass through ``bounded``, so that none can write control characters to a terminal.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from aibrix_operator.api.conditions import bounded
 from aibrix_operator.api.modelclaim import InstancePhase
 from aibrix_operator.explain import picture
 from aibrix_operator.modelclaim.accounts import Account, Sitting, is_serving
@@ -134,7 +138,7 @@ def view(account: Account) -> CardView:
         _gpus(pod),
         pod.is_ready,
         tuple(engines),
-        hole=account.hole,
+        hole=bounded(account.hole),
         recorded_bytes=recorded_bytes,
         has_cards=account.has_cards,
         usable_bytes=_usable_bytes(pod),
@@ -178,7 +182,7 @@ def _of_sitting(sitting: Sitting) -> EngineView:
     is_read = engine is not None and engine.request_metrics_observed
     return EngineView(
         claim=claim.name,
-        model=claim.model,
+        model=bounded(claim.model),
         state=state_of(sitting),
         footprint_bytes=None if claim.seat is None else claim.seat.footprint_bytes,
         kv_floor_bytes=None if claim.seat is None else claim.seat.kv_floor_bytes,
@@ -195,7 +199,7 @@ def _of_stranger(engine: ModelState) -> EngineView:
     is_read = engine.request_metrics_observed
     return EngineView(
         claim="",
-        model=engine.model_name,
+        model=bounded(engine.model_name),
         state=_phase_word(engine),
         footprint_bytes=None,
         kv_floor_bytes=None,

@@ -1,14 +1,17 @@
 """What ``explain claim`` prints, and the same as JSON."""
 
+import dataclasses
 import io
 import json
+from datetime import UTC, datetime
 
 import pytest
 from explain_builders import GIB, On, claim_in, fleet_of, small_fleet
 from rich.console import Console
 from simulated import H20, simulated
 
-from aibrix_operator.explain import claim_text
+from aibrix_operator.api.modelclaim import ModelClaimStatus
+from aibrix_operator.explain import claim_text, top_frame
 from aibrix_operator.explain.claim_report import report, to_json
 
 
@@ -116,3 +119,25 @@ async def test_json_says_the_same_in_bytes(cluster):
     assert (card["usableBytes"], card["promisedBytes"], card["roomEverBytes"]) == (H20, 80 * GIB, H20 - 80 * GIB)
     assert (card["fits"], card["engines"][0]["kvLimitBytes"]) == ("no", 18_838_800_302)
     assert [s["delete"] for s in told["suggestions"]] == [["a"], ["b"]]
+
+
+HOSTILE = "[/bold] :boom: \x1b[31mred\x07"
+
+
+def test_nobody_writes_control_characters_or_markup_to_the_terminal():
+    fleet = small_fleet(On("waiting", 300, 100, model=HOSTILE), (1000, [On("a", 300, 100, model=HOSTILE)]))
+    waiting = claim_in(fleet, "waiting")
+    conditions = [{"type": "Scheduled", "status": "False", "lastTransitionTime": "", "reason": "R", "message": HOSTILE}]
+    told = dataclasses.replace(waiting, status=ModelClaimStatus.model_validate({"conditions": conditions}))
+    fleet = dataclasses.replace(fleet, claims=(told, *fleet.claims[1:]))
+    frame = top_frame.build([fleet], "ns", datetime(2026, 1, 1, tzinfo=UTC), [HOSTILE])
+    for text in (printed(report(fleet, told, is_reached=True)), _printed(frame)):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+        assert "[/bold] :boom:" in text
+
+
+def _printed(frame):
+    console = Console(file=io.StringIO(), width=100)
+    console.print(frame)
+    return console.file.getvalue()
