@@ -135,11 +135,14 @@ def explain_claim(
     runtime_token_file: TokenFile = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Say where a claim is, or why it waits: each candidate pod's account, who is on its card, who would have to go.
+    """Say where a claim is, or why it waits, who is on each card, and who would have to go.
 
-    Reads claims and pods from the API server and a snapshot from each pod's runtime, so it has all figures only where
-    pods can be reached: in the cluster (kubectl exec into the operator), or in a sandbox. From elsewhere it shows what
-    statuses record. Exit code 1 when there is no such claim, or no cluster to ask.
+    It reads claims and pods from the API server, and a snapshot from each pod's runtime.
+
+    All figures are there only where pods can be reached: in the cluster, or in a sandbox.
+    From elsewhere it shows what statuses record.
+
+    Exit code 1 when there is no such claim, or no cluster to ask.
     """
     import asyncio
 
@@ -169,11 +172,14 @@ def plan(
     ],
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Say what claims would come to on cards, before anything is applied: who sits where, under which KV limit, and why
-    the others do not fit. Needs no cluster.
+    """Say what claims would come to on cards before anything is applied. Needs no cluster.
 
-    Claims are placed as the operator does it, in the order of the documents (the oldest claim first), on empty cards,
-    and all engines are idle. Exit code 0 when all fit, 1 when a claim does not, 2 when files or cards cannot be used.
+    It shows who sits where and under which KV limit, and says why the others do not fit.
+
+    Claims are placed in the order of their documents, as the operator places the oldest first.
+    Cards are empty before, and all engines are idle.
+
+    Exit code 0 when all fit, 1 when a claim does not, 2 when files or cards cannot be used.
     """
     from aibrix_operator.explain import declared, files, plan_text, planning, racks
 
@@ -205,9 +211,9 @@ def top(
         Path | None, typer.Option(help="With --once: write the frame into this file as a picture, too.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Watch cards and claims: each card as a bar of footprints, mapped KV and limits, its engines, and who waits.
+    """Watch cards as bars of footprints, mapped KV and limits, with their engines, and who waits.
 
-    Runs until Ctrl-C. Like explain it reads the runtimes themselves, and has sizes only where pods can be reached.
+    Runs until Ctrl-C. Like explain it has all figures only where pods can be reached.
     """
     import asyncio
     import contextlib
