@@ -32,7 +32,7 @@ upstream: $(UPSTREAM)/.done ## Install AIBrix's own sidecar beside ours, for the
 $(UPSTREAM)/.done: requirements/upstream.lock
 	@echo "installing aibrix 0.8.0 into $(UPSTREAM)"
 	@$(PYTHON) -m venv --clear $(UPSTREAM)
-	@$(UPSTREAM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/upstream.lock
+	@$(UPSTREAM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/upstream.lock
 	@touch $@
 
 demo: setup ## The main job in a minute: two claims share a card, a third is told why it waits
