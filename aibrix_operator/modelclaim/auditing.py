@@ -10,12 +10,14 @@ from aibrix_operator.modelclaim.snapshot import Fleet
 def broken_laws(fleet: Fleet) -> dict[str, str]:
     """Pod name → a sentence, for cards whose records and footprints sum to more than they have; empty when all is well.
 
-    A card on which a write is under way is passed over: which of the two records counts is not known yet. A user who
-    raises ``perGPU`` breaks the sum until the next pass has divided the card, so one sight proves nothing.
+    A card on which a write is under way is passed over: which of the two records counts is not known yet. So is one
+    with a claim that was declared anew (only ``perGPU`` can change, and a generation counts it): its user may have
+    raised the sum past the card, and then nobody is evicted for it.
     """
     found = {}
     for pod, account in open_accounts(fleet).items():
-        if account.plan_card is not None and not any(s.claim.is_writing for s in account.sittings):
+        is_ours = not any(s.claim.is_writing or s.claim.generation > 1 for s in account.sittings)
+        if account.plan_card is not None and is_ours:
             for sentence in audit.over_promised(account.plan_card, _records(account)):
                 found[pod] = sentence
     return found
