@@ -91,7 +91,7 @@ class ApiServer:
                 answer = self._connection.getresponse()
                 text = answer.read()
                 break
-            except (http.client.HTTPException, ConnectionError):
+            except (http.client.HTTPException, ConnectionError, ssl.SSLError):
                 # The server closes what was idle; a request that met that was not carried out.
                 self.close()
                 if is_last:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -17,12 +18,12 @@ import pytest
 
 from aibrix_operator.sandbox import processes, state, up
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
-from e2e.api import ApiServer
+from e2e.api import ApiServer, eventually
 from e2e.pool import ASLEEP, AWAKE, LARGE_CARD, SAMPLES, SMALL_CARD, EndlessAnswer, Pool, make_pool
 
 ROOT = Path(__file__).resolve().parents[1]
 UPSTREAM_PYTHON = Path(os.environ.get("AIBRIX_UPSTREAM_PYTHON") or ROOT / ".cache/upstream/bin/python")
-SMALL_CARDS = 20
+SMALL_CARDS = 24
 STORY_WITHIN_S = 300
 
 PROFILES = {
@@ -157,6 +158,25 @@ def pool(pool_a: Pool) -> Iterator[Pool]:
     yield pool_a
     if new := pool_a.applied - before:
         pool_a.clean_up(*new)
+
+
+@pytest.fixture(scope="session")
+def empty_pools(sandbox: Sandbox, api: ApiServer) -> Iterator[Pool]:
+    """Two pools of one Pod each, in turn for ever."""
+    pools = [make_pool(sandbox, api, name, namespace=name) for name in ("empty-one", "empty-two")]
+    for pool in pools:
+        pool.wait_ready(1)
+    return itertools.cycle(pools)
+
+
+@pytest.fixture
+def empty_pool(empty_pools: Iterator[Pool]) -> Iterator[Pool]:
+    """Given: a Pod with nothing on its card. What a story leaves there goes while the next one has the other pool."""
+    pool = next(empty_pools)
+    pool.clean_up()
+    eventually("no engine is left", lambda: not pool.pod.engines(), 60.0)
+    yield pool
+    pool.delete(*pool.applied)
 
 
 @pytest.fixture

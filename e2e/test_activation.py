@@ -44,25 +44,25 @@ def _all_active(engines):
 
 
 @pytest.mark.acceptance("2")
-def test_mc02_a1_while_an_engine_boots_its_claim_is_activating_and_takes_no_requests(pool: Pool):
-    pool.apply("slow-boot")
-    engine = eventually("the engine is started", lambda: pool.pod.engines().get("slow-boot"))
+def test_mc02_a1_while_an_engine_boots_its_claim_is_activating_and_takes_no_requests(empty_pool: Pool):
+    empty_pool.apply("slow-boot")
+    engine = eventually("the engine is started", lambda: empty_pool.pod.engines().get("slow-boot"))
     port = engine["port"]
 
-    booting = pool.wait("slow-boot", "is Activating", lambda c: reason(c, "Ready") == "EngineStarting")
-    route = eventually("the route says so", lambda: pool.route("slow-boot"))
+    booting = empty_pool.wait("slow-boot", "is placed", lambda c: reason(c, "Scheduled") == "Placed")
+    route = eventually("the route says so", lambda: empty_pool.route("slow-boot"))
 
     assert (phase(booting), booting["status"]["readyReplicas"]) == ("Activating", 0)
-    assert reason(booting, "Scheduled") == "Placed"
+    assert reason(booting, "Ready") == "EngineStarting"
     assert (route["port"], route["state"]) == (0, "activating")
-    assert not pool.pod.engines()["slow-boot"]["ready"]  # so what was seen was seen during the boot
+    assert not empty_pool.pod.engines()["slow-boot"]["ready"]  # so what was seen was seen during the boot
 
-    address = pool.pod.address
+    address = empty_pool.pod.address
     eventually("the engine is healthy", lambda: ask(address, port, "GET", "/health").status == 200)
     healthy_s = time.monotonic()
-    eventually("it is routed", lambda: pool.route("slow-boot")["port"] == port)
+    eventually("it is routed", lambda: empty_pool.route("slow-boot")["port"] == port)
     assert time.monotonic() - healthy_s <= 4.0
-    pool.wait_active("slow-boot")
+    empty_pool.wait_active("slow-boot")
 
 
 @pytest.mark.acceptance("3")
@@ -81,26 +81,25 @@ def test_mc03_a2_each_engine_answers_for_its_own_model_and_for_no_other(samples:
 
 
 @pytest.mark.acceptance("9.33")
-def test_mc9_33_a_port_that_is_taken_is_passed_over(pool: Pool):
-    pool.clean_up(*SAMPLES)
-    with _listener(pool.pod.address, 20_000):
-        pool.apply("port-taken")
-        pool.wait_active("port-taken")
-    assert pool.route("port-taken")["port"] == pool.pod.engines()["port-taken"]["port"] > 20_000
+def test_mc9_33_a_port_that_is_taken_is_passed_over(empty_pool: Pool):
+    with _listener(empty_pool.pod.address, 20_000):
+        empty_pool.apply("port-taken")
+        empty_pool.wait_active("port-taken")
+    assert empty_pool.route("port-taken")["port"] == empty_pool.pod.engines()["port-taken"]["port"] > 20_000
 
 
 @pytest.mark.acceptance("9.32")
-def test_mc9_32_an_empty_parallelism_passes_the_operator_and_is_refused_by_the_runtime(pool: Pool):
-    pool.apply("empty-tp", engineConfig={"args": {"--tensor-parallel-size": ""}})
+def test_mc9_32_an_empty_parallelism_passes_the_operator_and_is_refused_by_the_runtime(empty_pool: Pool):
+    empty_pool.apply("empty-tp", engineConfig={"args": {"--tensor-parallel-size": ""}})
 
-    refused = pool.wait("empty-tp", "is refused", lambda c: reason(c, "Ready") == "ActivateFailed")
+    refused = empty_pool.wait("empty-tp", "is refused", lambda c: reason(c, "Ready") == "ActivateFailed")
 
     assert phase(refused) == "Failed"
     assert "--tensor-parallel-size must be a positive integer" in conditions(refused)["Ready"]["message"]
     assert "instances" not in refused["status"]
-    assert "empty-tp" not in pool.pod.engines()
-    assert pool.route("empty-tp") == {}
-    eventually("an Event says why", lambda: pool.told("empty-tp", "ActivateFailed"))
+    assert "empty-tp" not in empty_pool.pod.engines()
+    assert empty_pool.route("empty-tp") == {}
+    eventually("an Event says why", lambda: empty_pool.told("empty-tp", "ActivateFailed"))
 
 
 def _listener(address: str, port: int):

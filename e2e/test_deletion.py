@@ -28,17 +28,17 @@ def test_mc49_d_deleted_claims_leave_no_route_and_no_engine(either_samples: Pool
 
 
 @pytest.mark.acceptance("50")
-def test_mc50_a_running_request_is_answered_before_its_engine_stops(pool: Pool):
+def test_mc50_a_running_request_is_answered_before_its_engine_stops(empty_pool: Pool):
     name = "eight-seconds"
-    pool.apply(name)
-    pool.wait_active(name)
-    answer = pool.start_chat(name, tokens=800)
-    pool.delete(name)
-    eventually("the route is gone", lambda: pool.route(name) == {})
+    empty_pool.apply(name)
+    empty_pool.wait_active(name)
+    answer = empty_pool.start_chat(name, tokens=800)
+    empty_pool.delete(name)
+    eventually("the route is gone", lambda: empty_pool.route(name) == {})
     assert not answer.done()  # so the route went first
 
     def is_answered() -> bool:
-        lives, is_gone = _lives(pool, name), pool.is_gone(name)
+        lives, is_gone = _lives(empty_pool, name), empty_pool.is_gone(name)
         if answer.done():
             return True
         assert lives
@@ -48,38 +48,38 @@ def test_mc50_a_running_request_is_answered_before_its_engine_stops(pool: Pool):
     eventually("the answer is complete", is_answered)
     assert answer.result().status == 200
     assert answer.result().body["usage"]["completion_tokens"] == 800
-    eventually("the claim is gone", lambda: pool.is_gone(name))
-    eventually("the engine is gone", lambda: name not in pool.pod.engines())
-    assert pool.told(name, "DrainTimedOut") == 0
+    eventually("the claim is gone", lambda: empty_pool.is_gone(name))
+    eventually("the engine is gone", lambda: name not in empty_pool.pod.engines())
+    assert empty_pool.told(name, "DrainTimedOut") == 0
 
 
 @pytest.mark.acceptance("50")
-def test_mc50_a_serving_engine_runs_on_for_five_seconds(pool: Pool):
-    pool.apply("idle")
-    pool.wait_active("idle")
+def test_mc50_a_serving_engine_runs_on_for_five_seconds(empty_pool: Pool):
+    empty_pool.apply("idle")
+    empty_pool.wait_active("idle")
     deleted_s = time.monotonic()
-    pool.delete("idle")
-    eventually("the route is gone", lambda: pool.route("idle") == {})
-    eventually("the engine stops", lambda: not _lives(pool, "idle"))
+    empty_pool.delete("idle")
+    eventually("the route is gone", lambda: empty_pool.route("idle") == {})
+    eventually("the engine stops", lambda: not _lives(empty_pool, "idle"))
     assert time.monotonic() - deleted_s >= DRAIN_S
 
 
 @pytest.mark.acceptance("50")
-def test_mc50_an_engine_that_still_starts_is_stopped_at_once(pool: Pool):
-    pool.apply("slow-boot")
-    eventually("the engine is started", lambda: pool.pod.engines().get("slow-boot"))
-    _is_gone_at_once(pool, "slow-boot")
+def test_mc50_an_engine_that_still_starts_is_stopped_at_once(empty_pool: Pool):
+    empty_pool.apply("slow-boot")
+    eventually("the engine is started", lambda: empty_pool.pod.engines().get("slow-boot"))
+    _is_gone_at_once(empty_pool, "slow-boot")
 
 
 @pytest.mark.acceptance("50")
-def test_mc50_a_sleeping_engine_is_stopped_at_once(pool: Pool):
-    pool.apply("sleeper")
-    pool.wait_active("sleeper")
-    slept = pool.pod.post("sleep", model_name="sleeper", level=1, operation_id="by-hand")
+def test_mc50_a_sleeping_engine_is_stopped_at_once(empty_pool: Pool):
+    empty_pool.apply("sleeper")
+    empty_pool.wait_active("sleeper")
+    slept = empty_pool.pod.post("sleep", model_name="sleeper", level=1, operation_id="by-hand")
     assert (slept.status, slept.body["applied"]) == (200, True)
-    pool.wait("sleeper", "is seen asleep", lambda c: phase(c) == "Sleeping")
-    eventually("the route says so", lambda: pool.route("sleeper")["state"] == "sleeping")
-    _is_gone_at_once(pool, "sleeper")
+    empty_pool.wait("sleeper", "is seen asleep", lambda c: phase(c) == "Sleeping")
+    eventually("the route says so", lambda: empty_pool.route("sleeper")["state"] == "sleeping")
+    _is_gone_at_once(empty_pool, "sleeper")
 
 
 def _is_gone_at_once(pool: Pool, name: str) -> None:

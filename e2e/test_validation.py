@@ -52,14 +52,14 @@ def test_mc05_v1_only_one_replica_is_accepted(pool_a: Pool, replicas):
 
 
 @pytest.mark.acceptance("6")
-def test_mc06_v2_a_name_of_64_characters_is_refused_and_one_of_63_is_served(pool: Pool):
+def test_mc06_v2_a_name_of_64_characters_is_refused_and_one_of_63_is_served(empty_pool: Pool):
     with pytest.raises(Refused, match="at most 63 characters"):
-        pool.apply(NAME_63 + "n")
+        empty_pool.apply(NAME_63 + "n")
 
-    pool.apply(NAME_63)
+    empty_pool.apply(NAME_63)
 
-    pool.wait_active(NAME_63)
-    assert pool.pod.chat(pool.route(NAME_63)["port"], NAME_63).status == 200
+    empty_pool.wait_active(NAME_63)
+    assert empty_pool.pod.chat(empty_pool.route(NAME_63)["port"], NAME_63).status == 200
 
 
 @pytest.mark.acceptance("7")
@@ -103,28 +103,27 @@ def _have_passes(pool: Pool) -> None:
 
 
 @pytest.mark.acceptance("8")
-def test_mc08_v4_a_corrected_claim_is_placed_and_started_once(pool: Pool):
-    made = pool.apply("corrected", footprint=None)
-    pool.wait_unplaced("corrected", "InvalidPerGPU")
+def test_mc08_v4_a_corrected_claim_is_placed_and_started_once(empty_pool: Pool):
+    made = empty_pool.apply("corrected", footprint=None)
+    empty_pool.wait_unplaced("corrected", "InvalidPerGPU")
 
-    pool.change("corrected", {"perGPU": {"maximumFootprint": "6Gi", "kvFloor": "1Gi"}})
+    empty_pool.change("corrected", {"perGPU": {"maximumFootprint": "6Gi", "kvFloor": "1Gi"}})
 
-    pool.wait_active("corrected")
-    placed = pool.claim("corrected")
+    empty_pool.wait_active("corrected")
+    placed = empty_pool.claim("corrected")
     assert placed["metadata"]["uid"] == made["metadata"]["uid"]
     assert reason(placed, "Scheduled") == "Placed"
-    eventually("its start was told", lambda: pool.told("corrected", "Activated"))
-    assert pool.told("corrected", "Activating") == 1
-    assert pool.pod.engines()["corrected"]["restart_count"] == 0
+    eventually("its start was told", lambda: empty_pool.told("corrected", "Activated"))
+    assert empty_pool.told("corrected", "Activating") == 1
+    assert empty_pool.pod.engines()["corrected"]["restart_count"] == 0
 
 
 @pytest.mark.acceptance("8")
-def test_mc08_v4_a_fraction_of_a_byte_rounds_up(pool: Pool):
-    pool.clean_up(*SAMPLES)
-    pool.apply("fraction", footprint="5.6Gi")
-    pool.wait_active("fraction")
+def test_mc08_v4_a_fraction_of_a_byte_rounds_up(empty_pool: Pool):
+    empty_pool.apply("fraction", footprint="5.6Gi")
+    empty_pool.wait_active("fraction")
     rounded_up = -(-56 * GIB // 10)
-    assert record(pool.claim("fraction")) == CARD - rounded_up
+    assert record(empty_pool.claim("fraction")) == CARD - rounded_up
 
 
 @pytest.mark.acceptance("9")
