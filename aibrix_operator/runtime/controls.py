@@ -18,12 +18,12 @@ from aibrix_operator.api.term import Term
 from aibrix_operator.runtime import footprint, kv_segment, lifecycle, weight_cache
 from aibrix_operator.runtime.counters import Result
 from aibrix_operator.runtime.engines.door import EngineCallError
-from aibrix_operator.runtime.engines.kind import EngineKind
+from aibrix_operator.runtime.engines.kind import EngineKind, Waking
 from aibrix_operator.runtime.fleet import Fleet
 from aibrix_operator.runtime.launcher import LaunchError, Life
 from aibrix_operator.runtime.lifecycle import Order
 from aibrix_operator.runtime.operations import Action
-from aibrix_operator.runtime.records import EngineRecord, merge_args, new_record
+from aibrix_operator.runtime.records import EngineProcess, EngineRecord, merge_args, new_record
 from aibrix_operator.runtime.registry import RegistryError
 from aibrix_operator.runtime_api.wire import (
     ActivateRequest,
@@ -66,11 +66,17 @@ class _Attempt:
     started_s: float = field(default_factory=time.perf_counter)
 
 
+class MemoryNotBackError(EngineCallError):
+    """The engine calls itself awake and holds no more than it held asleep."""
+
+
 class Controls:
     """What callers may do to the engines."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._wakings: dict[str, tuple[EngineProcess | None, Waking]] = {}
+        """Model name → a waking that failed midway, and the process that it concerns."""
 
     async def activate(self, request: ActivateRequest, term: Term | None = None) -> ActivateResponse:
         """Start a model's engine, or find it there: idempotent by model name, whatever else the request says.
@@ -163,7 +169,7 @@ class Controls:
             return _operation(record, request.operation_id, applied=True)
 
     async def sleep(self, request: SleepRequest, term: Term | None = None) -> OperationResponse:
-        """Put an engine to sleep and measure what it still holds. Raises ``EngineCallError``, ``StillServingError``.
+        """Put an engine to sleep and measure what it still holds. Raises ``EngineCallError``, ``SleepRefusedError``.
 
         The operation lock keeps every other sleep out of the time between the two readings.
         """
@@ -182,6 +188,7 @@ class Controls:
             held_bytes = footprint.sleeping_bytes(own, before.held_bytes, after.held_bytes)
             if held_bytes is None:
                 logger.warning("engine %s sleeps, and what it holds could not be told", record.model_name)
+            self._wakings.pop(record.model_name, None)
             record = lifecycle.slept(record, held_bytes, fleet.clock())
             fleet.put(record)
             fleet.memory.remember(record.model_name, Action.SLEEP, request.operation_id)
@@ -190,7 +197,7 @@ class Controls:
             return _operation(record, request.operation_id, applied=True)
 
     async def wake(self, request: WakeRequest, term: Term | None = None) -> OperationResponse:
-        """Wake an engine. Raises ``EngineCallError``; it then still counts as asleep, holding nobody knows how much."""
+        """Wake an engine and have it proved. Raises ``EngineCallError``; it then still counts as asleep."""
         fleet = self._fleet
         async with fleet.operation(term), self._counted(request.model_name, Action.WAKE) as attempt:
             record = self._record(request.model_name)
@@ -199,17 +206,40 @@ class Controls:
                 attempt.result = Result.SKIPPED
                 return _operation(record, request.operation_id, applied=False)
             try:
-                await kind.wake(fleet.door(record))
-            except EngineCallError:
-                fleet.put(lifecycle.wake_failed(record))
+                await kind.wake(fleet.door(record), self._waking(record))
+                await self._see_memory_back(record)
+            except EngineCallError as error:
+                # It may hold more now than asleep, unless that was just measured.
+                if not isinstance(error, MemoryNotBackError):
+                    fleet.put(lifecycle.wake_failed(record))
                 await fleet.save_or_retry()
                 raise
+            del self._wakings[record.model_name]
             record = lifecycle.woke(record, fleet.clock())
             fleet.put(record)
             fleet.memory.remember(record.model_name, Action.WAKE, request.operation_id)
             attempt.result = Result.APPLIED
             await fleet.save_or_retry()
             return _operation(record, request.operation_id, applied=True)
+
+    def _waking(self, record: EngineRecord) -> Waking:
+        """How far this process has come awake: a call is not repeated to an engine that it would end."""
+        self._wakings = {name: entry for name, entry in self._wakings.items() if name in self._fleet.records}
+        process, waking = self._wakings.get(record.model_name, (None, Waking()))
+        if process != record.process:
+            waking = Waking()
+        self._wakings[record.model_name] = (record.process, waking)
+        return waking
+
+    async def _see_memory_back(self, record: EngineRecord) -> None:
+        """Raise ``MemoryNotBackError`` when NVML shows that the engine holds what it held asleep."""
+        reading = await asyncio.to_thread(self._fleet.nvml.read)
+        is_back = self._fleet.is_memory_back(record, reading)
+        if is_back is None:
+            logger.info("engine %s is awake by its own word; its memory cannot be attributed", record.model_name)
+        elif not is_back:
+            held = record.sleeping_footprint_bytes
+            raise MemoryNotBackError(f"it says that it is awake and holds no more than the {held} bytes of its sleep")
 
     def _record(self, model_name: str) -> EngineRecord:
         record = self._fleet.records.get(model_name)

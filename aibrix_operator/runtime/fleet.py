@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 
 from aibrix_operator.api.term import Term
-from aibrix_operator.runtime import lifecycle, procfs
+from aibrix_operator.runtime import footprint, lifecycle, procfs
 from aibrix_operator.runtime.counters import Counters
 from aibrix_operator.runtime.engines import catalog
 from aibrix_operator.runtime.engines.door import EngineDoor
@@ -26,7 +26,7 @@ from aibrix_operator.runtime.engines.kind import Launch
 from aibrix_operator.runtime.fence import Fence
 from aibrix_operator.runtime.launcher import Launcher, Life
 from aibrix_operator.runtime.lifecycle import Order, Sight
-from aibrix_operator.runtime.nvml import Nvml
+from aibrix_operator.runtime.nvml import GpuReading, Nvml
 from aibrix_operator.runtime.operations import OperationMemory
 from aibrix_operator.runtime.records import EngineRecord
 from aibrix_operator.runtime.registry import EngineRegistry, RegistryError
@@ -35,8 +35,12 @@ from aibrix_operator.runtime_api.wire import EnginePhase
 
 logger = logging.getLogger(__name__)
 
-UNPROBED_PHASES = frozenset({EnginePhase.SLEEPING, EnginePhase.FAILED, EnginePhase.STOPPING})
-"""Phases in which a health check would decide nothing."""
+UNPROBED_PHASES = frozenset({EnginePhase.FAILED, EnginePhase.STOPPING})
+"""Phases in which nothing that an engine says would decide anything."""
+
+SETTLED_PHASES = frozenset({EnginePhase.ACTIVE, EnginePhase.SLEEPING})
+ASKED_EVERY = timedelta(seconds=5)
+"""How often an engine in a settled phase is asked whether it sleeps: it logs every such question."""
 
 
 class NoFreePortError(Exception):
@@ -71,6 +75,8 @@ class Fleet:
         self.operation_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
         self._records: dict[str, EngineRecord] = {}
+        self._asked_at: dict[str, datetime] = {}
+        """Model name → when its engine was last asked whether it sleeps."""
         self.on_change: Callable[[], None] = _tell_nobody
         """Called when a record came, changed or went."""
         self._registry = EngineRegistry(settings.engine_registry_path)
@@ -106,6 +112,7 @@ class Fleet:
             logger.info("engine %s is gone", model_name)
             self._is_unsaved = True
             self.on_change()
+        self._asked_at.pop(model_name, None)
         self.memory.forget(model_name)
         self.counters.forget_gauges(model_name)
 
@@ -159,13 +166,50 @@ class Fleet:
         return EngineDoor(self._session, self.settings.probe_host, record.port)
 
     async def sight(self, record: EngineRecord) -> Sight:
-        """What can be seen of the engine's processes now, with a health check where it matters."""
+        """What can be seen of the engine's processes now, with what the engine says where it matters.
+
+        Its word on whether it sleeps wins over the record: somebody may have called it directly. A health check alone
+        proves nothing of a sleeper, since vLLM's answers 200 asleep.
+        """
         life = self.launcher.look(record.process)
-        if life is Life.RUNNING:
-            if record.phase in UNPROBED_PHASES or not await self.door(record).is_ready():
-                return Sight.UNREADY
+        if life is not Life.RUNNING:
+            return Sight.REMAINS if life is Life.REMAINS else Sight.GONE
+        if record.phase in UNPROBED_PHASES:
+            return Sight.UNREADY
+        if record.phase is EnginePhase.SLEEPING:
+            word = await self._word(record)
+            if word is not False or not await self._may_be_awake(record):
+                return Sight.ASLEEP if word else Sight.UNREADY
             return Sight.READY
-        return Sight.REMAINS if life is Life.REMAINS else Sight.GONE
+        if not await self.door(record).is_ready():
+            return Sight.UNREADY
+        return Sight.ASLEEP if await self._word(record) else Sight.READY
+
+    async def _word(self, record: EngineRecord) -> bool | None:
+        """Whether the engine says that it sleeps; None without an answer, and when it was asked a moment ago."""
+        now, kind = self.clock(), self.kinds.named(record.engine)
+        asked_at = self._asked_at.get(record.model_name)
+        is_asked_often = record.phase in SETTLED_PHASES and asked_at is not None and now - asked_at < ASKED_EVERY
+        if kind is None or not kind.can_sleep or is_asked_often:
+            return None
+        self._asked_at[record.model_name] = now
+        return await kind.is_asleep(self.door(record))
+
+    async def _may_be_awake(self, record: EngineRecord) -> bool:
+        """Whether a sleeper that calls itself awake serves, and its memory does not say otherwise."""
+        if not await self.door(record).is_ready():
+            return False
+        return self.is_memory_back(record, await asyncio.to_thread(self.nvml.read)) is not False
+
+    def is_memory_back(self, record: EngineRecord, reading: GpuReading) -> bool | None:
+        """Whether a sleeper holds more than it did asleep; None when that cannot be attributed."""
+        own = self.owned_pids(record, frozenset(reading.held_bytes))
+        return footprint.is_back(own, reading.held_bytes, record.sleeping_footprint_bytes)
+
+    def can_sleep(self, record: EngineRecord) -> bool:
+        """Whether we put such an engine to sleep and wake it."""
+        kind = self.kinds.named(record.engine)
+        return kind is not None and kind.can_sleep and self.settings.engine_sleep_mode is not SleepMode.OFF
 
     def launch(self, record: EngineRecord) -> EngineRecord:
         """Start the engine's process. Raises ``LaunchError``."""

@@ -50,6 +50,12 @@ def sleeping_bytes(own_pids: Set[int], before: Held, after: Held) -> int | None:
     return _fullest(_largest_drop_bytes(drops) for drops in _drops_by_gpu(before, after).values())
 
 
+def is_back(own_pids: Set[int], held: Held, asleep_bytes: int | None) -> bool | None:
+    """Whether an engine holds more than it did asleep; None when NVML names none of it, or asleep is not known."""
+    peak = peak_bytes(own_pids, held)
+    return peak > asleep_bytes if peak and asleep_bytes is not None else None
+
+
 def _fullest(held_by_gpu: Iterable[int | None]) -> int | None:
     """The largest figure; None when one is missing or there is none at all."""
     fullest: int | None = None

@@ -5,15 +5,16 @@ its first process dies it is ``restarting`` until the next launch, and ``failed`
 used up: the count is never reset, because an engine that needs a sixth start needs a person. ``stopping`` is left only
 by disappearing.
 
-              ready              unready            remains                 gone
-  booting     active             booting            restarting, end group   restarting
-  active      active             booting            restarting, end group   restarting
-  sleeping    sleeping           sleeping           restarting, end group   restarting
-  restarting  active             booting            kill group              launch when due
-  failed      kill group         kill group         kill group              failed
-  stopping    end or kill group  end or kill group  end or kill group       dropped
+              ready              unready            asleep             remains                 gone
+  booting     active             booting            sleeping           restarting, end group   restarting
+  active      active             booting            sleeping           restarting, end group   restarting
+  sleeping    active             sleeping           sleeping           restarting, end group   restarting
+  restarting  active             booting            sleeping           kill group              launch when due
+  failed      kill group         kill group         kill group         kill group              failed
+  stopping    end or kill group  end or kill group  end or kill group  end or kill group       dropped
 
-The columns are what the supervisor saw of the engine's processes (``Sight``). *End* is SIGTERM, *kill* SIGKILL: a group
+The columns are what the supervisor saw of the engine's processes (``Sight``): a sleeper is *ready* only when it says
+itself that it is awake. *End* is SIGTERM, *kill* SIGKILL: a group
 whose leader died has nothing to finish and is killed at the next look; a stopping engine gets ``stop_grace`` for its
 requests. Once all of it is gone the process is forgotten. A relaunch waits for that, since two engines on one port and
 one KV segment corrupt both.
@@ -44,9 +45,11 @@ class Sight(StrEnum):
     """What can be seen of an engine's processes."""
 
     READY = "ready"
-    """The first process runs and answers its health check."""
+    """The first process runs, answers its health check, and does not say that it is asleep."""
     UNREADY = "unready"
     """The first process runs."""
+    ASLEEP = "asleep"
+    """The first process runs, and the engine says that it is asleep."""
     REMAINS = "remains"
     """The first process is gone, others of its group are not."""
     GONE = "gone"
@@ -55,7 +58,7 @@ class Sight(StrEnum):
     @property
     def is_running(self) -> bool:
         """Whether the first process runs."""
-        return self in (Sight.READY, Sight.UNREADY)
+        return self in (Sight.READY, Sight.UNREADY, Sight.ASLEEP)
 
 
 class Order(StrEnum):
@@ -122,6 +125,11 @@ def _boot(record: EngineRecord, now: datetime, grace: timedelta) -> Step:
     return Step(replace(move(record, EnginePhase.BOOTING, now), next_restart_at=None))
 
 
+def _doze(record: EngineRecord, now: datetime, grace: timedelta) -> Step:
+    """Somebody else put it to sleep, so nobody measured what it holds."""
+    return Step(replace(move(record, EnginePhase.SLEEPING, now), next_restart_at=None))
+
+
 def _stay(record: EngineRecord, now: datetime, grace: timedelta) -> Step:
     return Step(record)
 
@@ -159,6 +167,7 @@ def _drop(record: EngineRecord, now: datetime, grace: timedelta) -> Step:
 _SERVING: Mapping[Sight, Rule] = {
     Sight.READY: _serve,
     Sight.UNREADY: _boot,
+    Sight.ASLEEP: _doze,
     Sight.REMAINS: _die_with_remains,
     Sight.GONE: _die,
 }
@@ -166,15 +175,10 @@ _SERVING: Mapping[Sight, Rule] = {
 ON_SIGHT: Mapping[EnginePhase, Mapping[Sight, Rule]] = {
     EnginePhase.BOOTING: _SERVING,
     EnginePhase.ACTIVE: _SERVING,
-    EnginePhase.SLEEPING: {**_SERVING, Sight.READY: _stay, Sight.UNREADY: _stay},
+    EnginePhase.SLEEPING: {**_SERVING, Sight.UNREADY: _stay},
     EnginePhase.RESTARTING: {**_SERVING, Sight.REMAINS: _kill, Sight.GONE: _launch_when_due},
-    EnginePhase.FAILED: {Sight.READY: _kill, Sight.UNREADY: _kill, Sight.REMAINS: _kill, Sight.GONE: _stay_dead},
-    EnginePhase.STOPPING: {
-        Sight.READY: _end_or_kill,
-        Sight.UNREADY: _end_or_kill,
-        Sight.REMAINS: _end_or_kill,
-        Sight.GONE: _drop,
-    },
+    EnginePhase.FAILED: {**dict.fromkeys(Sight, _kill), Sight.GONE: _stay_dead},
+    EnginePhase.STOPPING: {**dict.fromkeys(Sight, _end_or_kill), Sight.GONE: _drop},
 }
 
 

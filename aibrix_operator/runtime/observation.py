@@ -125,6 +125,7 @@ class Observation:
             requests_running=probe.activity.running,
             requests_waiting=probe.activity.waiting,
             request_success_total=probe.activity.succeeded,
+            can_sleep=self._fleet.can_sleep(record),
         )
 
     def _entry(self, record: EngineRecord, ready: bool) -> ModelEntry:

@@ -18,7 +18,7 @@ from aibrix_operator.runtime.controls import (
     StopFailedError,
 )
 from aibrix_operator.runtime.engines.door import EngineCallError
-from aibrix_operator.runtime.engines.kind import InvalidArgsError, StillServingError, UnverifiableArgsError
+from aibrix_operator.runtime.engines.kind import InvalidArgsError, SleepRefusedError, UnverifiableArgsError
 from aibrix_operator.runtime.fence import TermHeader
 from aibrix_operator.runtime.fleet import Fleet, NoFreePortError
 from aibrix_operator.runtime.kv_segment import SegmentLockedError
@@ -170,7 +170,7 @@ async def sleep(request: wire.SleepRequest, here: Here, term: TermHeader = None)
         return await here.controls.sleep(request, term)
     except ModelUnknownError as error:
         return answers.refusal(error, 404)
-    except (NotSupportedError, StillServingError) as error:
+    except (NotSupportedError, SleepRefusedError) as error:
         return answers.refusal(error, 409)
     except EngineCallError as error:
         return answers.bare_error(error)

@@ -235,6 +235,8 @@ class ModelState(Answer):
     requests_running: Count = 0
     requests_waiting: Count = 0
     request_success_total: Count | None = None
+    can_sleep: Flag | None = None
+    """Whether the sidecar puts this engine to sleep and wakes it; None: it does not say."""
 
 
 class Snapshot(Answer):

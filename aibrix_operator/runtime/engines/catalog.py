@@ -35,7 +35,8 @@ def model_source(artifact_url: str) -> str:
 def environment(own: Mapping[str, str], ipc_name: str, kv_segment_dir: str) -> dict[str, str]:
     """An engine's environment: ours, and what switches kvcached on with a segment of the engine's own.
 
-    Without a name of its own kvcached would derive one from the process group, and limits would miss it.
+    Without a name of its own kvcached would derive one from the process group, and limits would miss it. SGLang's
+    health check generates a token and answers after a second at the earliest, which no probe of ours waits for.
     """
     theirs = {
         **own,
@@ -45,4 +46,5 @@ def environment(own: Mapping[str, str], ipc_name: str, kv_segment_dir: str) -> d
         "AIBRIX_KV_SEGMENT_DIR": kv_segment_dir,
     }
     theirs.setdefault("VLLM_SERVER_DEV_MODE", "1")
+    theirs.setdefault("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "false")
     return theirs

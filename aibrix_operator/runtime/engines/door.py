@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import aiohttp
 
 HEALTH_DEADLINE_S = 1.0
 METRICS_DEADLINE_S = 0.5
 CONTROL_DEADLINE_S = 50.0
 METRICS_LIMIT_BYTES = 8 << 20
-"""A page beyond this is no metrics page: seven engines' take about 200 kB."""
+"""A page beyond this is no metrics page: seven engines' take about 200 kB. No other answer is larger."""
 
 
 class EngineCallError(Exception):
@@ -21,6 +25,10 @@ class EngineTimeoutError(EngineCallError):
 
 class EngineStatusError(EngineCallError):
     """The engine answered an error status."""
+
+    def __init__(self, path_and_query: str, status: int) -> None:
+        super().__init__(f"{path_and_query} answered status {status}")
+        self.status = status
 
 
 class EngineDoor:
@@ -50,13 +58,37 @@ class EngineDoor:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
 
-    async def post(self, path_and_query: str, deadline_s: float = CONTROL_DEADLINE_S) -> None:
-        """A control call without a body. Raises ``EngineCallError`` unless the engine answers 2xx."""
-        timeout = aiohttp.ClientTimeout(total=deadline_s)
+    async def post(
+        self, path_and_query: str, deadline_s: float = CONTROL_DEADLINE_S, *, json_body: Mapping[str, Any] | None = None
+    ) -> None:
+        """A control call, with a body where one is given. Raises ``EngineCallError`` unless the engine answers 2xx."""
+        await self._call("POST", path_and_query, deadline_s, json_body)
+
+    async def get(self, path_and_query: str, deadline_s: float) -> None:
+        """A call for its status alone. Raises ``EngineCallError`` unless the engine answers 2xx."""
+        await self._call("GET", path_and_query, deadline_s, None)
+
+    async def get_object(self, path_and_query: str, deadline_s: float) -> Mapping[str, Any]:
+        """The JSON object that the engine answers. Raises ``EngineCallError``, also for anything that is none."""
+        text = await self._call("GET", path_and_query, deadline_s, None)
         try:
-            async with self._session.post(f"{self._base}{path_and_query}", timeout=timeout) as response:
+            value = json.loads(text or "")
+        except (ValueError, RecursionError) as error:
+            raise EngineCallError(f"{path_and_query} answered no JSON") from error
+        if not isinstance(value, dict):
+            raise EngineCallError(f"{path_and_query} answered no JSON object")
+        return value
+
+    async def _call(
+        self, method: str, path_and_query: str, deadline_s: float, json_body: Mapping[str, Any] | None
+    ) -> str | None:
+        timeout = aiohttp.ClientTimeout(total=deadline_s)
+        url = f"{self._base}{path_and_query}"
+        try:
+            async with self._session.request(method, url, json=json_body, timeout=timeout) as response:
                 if not response.ok:
-                    raise EngineStatusError(f"{path_and_query} answered status {response.status}")
+                    raise EngineStatusError(path_and_query, response.status)
+                return await _read_text(response)
         except TimeoutError as error:
             raise EngineTimeoutError(f"{path_and_query} did not answer within {deadline_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:

@@ -17,8 +17,23 @@ class UnverifiableArgsError(Exception):
     """Whether the flags fit cannot be told now. Answered with 500, the caller may try again."""
 
 
-class StillServingError(Exception):
-    """The engine did not finish its requests in time, so it was not put to sleep. Answered with 409."""
+class SleepRefusedError(Exception):
+    """The engine is not put to sleep and serves on. Answered with 409."""
+
+
+class StillServingError(SleepRefusedError):
+    """It did not finish its requests in time."""
+
+    def __init__(self, model_name: str) -> None:
+        super().__init__(f"model {model_name} is still serving requests, so it is not put to sleep")
+
+
+@dataclass(slots=True)
+class Waking:
+    """How far the waking of one engine process has come, kept from one call to the next."""
+
+    has_memory: bool = False
+    """Whether its memory was given back to it, or was asked for in a call that may yet be carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +79,16 @@ class EngineKind(Protocol):
         """Raise ``InvalidArgsError`` or ``UnverifiableArgsError`` for flags that this Pod cannot run."""
 
     async def sleep(self, door: EngineDoor, model_name: str, level: int) -> None:
-        """Put it to sleep. Raises ``StillServingError``, or ``EngineCallError`` when it did not take the call."""
+        """Put an idle engine to sleep and prove it.
 
-    async def wake(self, door: EngineDoor) -> None:
-        """Wake it. Raises ``EngineCallError``."""
+        Raises ``SleepRefusedError`` when it serves on, and ``EngineCallError`` when what it does now is not known.
+        """
+
+    async def wake(self, door: EngineDoor, waking: Waking) -> None:
+        """Wake it and prove it. Raises ``EngineCallError`` when it is not proved awake; ``waking`` is kept for then."""
+
+    async def is_asleep(self, door: EngineDoor) -> bool | None:
+        """The engine's own word; None when it has none or does not answer at once."""
 
 
 def with_args(command: Sequence[str], args: Mapping[str, str]) -> list[str]:

@@ -55,7 +55,7 @@ async def _run(options: arguments.Arguments, figures: profile.Profile) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         hosts = http.listening_addresses(options.host, os.environ)
-        server = await http.serve(routes.build(serving, os.environ), hosts, options.port)
+        server = await http.serve(routes.build(serving, os.environ, _die), hosts, options.port)
     except OSError as error:
         _exit(1, f"error: cannot listen on {options.host}:{options.port}: {error}")
     _say(f"serving {options.name} on http://{options.host}:{options.port}")

@@ -27,6 +27,8 @@ class Arguments:
     cards: int  # tensor-parallel times pipeline-parallel size
     max_loras: int
     enable_lora: bool
+    memory_saver: bool = False  # of SGLang: whether it can release its memory
+    weights_backup: bool = False  # of SGLang: whether its weights survive that
 
     @property
     def name(self) -> str:
@@ -69,6 +71,8 @@ def parse(words: Sequence[str]) -> Arguments:
         cards=_integer(flags, "tensor-parallel-size", "1") * _integer(flags, "pipeline-parallel-size", "1"),
         max_loras=_integer(flags, "max-loras", "1"),
         enable_lora="enable-lora" in flags,
+        memory_saver="enable-memory-saver" in flags,
+        weights_backup="enable-weights-cpu-backup" in flags,
     )
 
 

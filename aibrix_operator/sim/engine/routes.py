@@ -1,18 +1,20 @@
 """Which route is answered by what, and when it exists; errors leave in the words of the route's API."""
 
 from collections.abc import Callable, Mapping
+from typing import Never
 
 from aibrix_operator.sim.engine import errors
 from aibrix_operator.sim.engine.anthropic import Anthropic
 from aibrix_operator.sim.engine.control import Control
 from aibrix_operator.sim.engine.http import Handler, HttpRequest, Response, Router, Stream
+from aibrix_operator.sim.engine.memory_release import MemoryRelease
 from aibrix_operator.sim.engine.openai import OpenAI
 from aibrix_operator.sim.engine.responses import Responses
 from aibrix_operator.sim.engine.serving import Serving
 
 
-def build(serving: Serving, environ: Mapping[str, str]) -> Router:
-    """The routes of one engine.
+def build(serving: Serving, environ: Mapping[str, str], die: Callable[[Exception], Never]) -> Router:
+    """The routes of one engine; ``die`` ends its process.
 
     As vLLM: sleep and wake exist in development mode only, the loading of adapters only where it is allowed.
     """
@@ -26,6 +28,7 @@ def build(serving: Serving, environ: Mapping[str, str]) -> Router:
     router.add("POST", "/v1/chat/completions", _refusing(openai.chat, errors.openai_response))
     router.add("POST", "/v1/completions", _refusing(openai.completions, errors.openai_response))
     if not is_vllm:
+        _add_sglang(router, MemoryRelease(serving, die))
         return router
     router.add("GET", "/ping", control.health)
     router.add("POST", "/ping", control.health)
@@ -42,6 +45,20 @@ def build(serving: Serving, environ: Mapping[str, str]) -> Router:
         router.add("POST", "/v1/load_lora_adapter", _refusing(control.load_lora, errors.openai_response))
         router.add("POST", "/v1/unload_lora_adapter", _refusing(control.unload_lora, errors.openai_response))
     return router
+
+
+def _add_sglang(router: Router, memory: MemoryRelease) -> None:
+    for path in ("/server_info", "/get_server_info"):
+        router.add("GET", path, memory.server_info)
+    router.add("GET", "/health_generate", memory.generate_one)
+    router.add("POST", "/flush_cache", memory.flush_cache)
+    for path, handler in (
+        ("/pause_generation", memory.pause),
+        ("/continue_generation", memory.resume_generation),
+        ("/release_memory_occupation", memory.release),
+        ("/resume_memory_occupation", memory.resume_memory),
+    ):
+        router.add("POST", path, _refusing(handler, errors.openai_response), finishes=True)
 
 
 def _refusing(handler: Handler, shape: Callable[[errors.ApiError], Response]) -> Handler:

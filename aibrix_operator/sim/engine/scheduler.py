@@ -85,7 +85,7 @@ class Scheduler:
         self._asleep: set[str] = set()  # of TAGS
         self._frozen = False  # running requests stand still too (mode "keep")
         self._level = 0
-        self._changed = asyncio.Event()  # something ended or woke; a sleep in mode "wait" looks again
+        self._changed = asyncio.Event()  # something ended or woke: who waits for that looks again
         self._operation = asyncio.Lock()  # one move of weights at a time
         self._timer: asyncio.TimerHandle | None = None
         self._last_step = 0.0
@@ -93,6 +93,25 @@ class Scheduler:
     @property
     def is_sleeping(self) -> bool:
         return bool(self._asleep)
+
+    @property
+    def is_paused(self) -> bool:
+        return "scheduling" in self._asleep
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether weights and KV are on the card."""
+        return not self._asleep & {"weights", "kv_cache"}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs, and nothing waits that is about to: SGLang's condition for touching its memory."""
+        return not self._running and (self.is_paused or not self._waiting)
+
+    async def until_unpaused(self) -> None:
+        while self.is_paused:
+            self._changed.clear()
+            await self._changed.wait()
 
     def gauges(self) -> Gauges:
         limit = self._memory.limit_bytes
@@ -147,8 +166,12 @@ class Scheduler:
             self._level = level
         self._step_soon()  # if the segment was locked, it is told later
 
-    async def wake(self, tags: tuple[str, ...] | None) -> None:
-        """Bring back what ``tags`` name, None for all. Scheduling starts again when all memory is back."""
+    async def wake(self, tags: tuple[str, ...] | None, *, resumes: bool = True) -> None:
+        """Bring back what ``tags`` name, None for all.
+
+        Scheduling starts again when all memory is back, unless ``resumes`` is False: SGLang's waits for a call of its
+        own.
+        """
         async with self._operation:
             wanted = set(TAGS if tags is None else tags) & self._asleep
             if "weights" in wanted:
@@ -161,7 +184,7 @@ class Scheduler:
             self._asleep -= wanted
             if not self._asleep & {"weights", "kv_cache"}:
                 self._level = 0
-                if wanted:
+                if wanted and resumes:
                     self._asleep.discard("scheduling")
             self._frozen = self._frozen and "scheduling" in self._asleep
         self._changed.set()

@@ -29,13 +29,18 @@ POLL_S = 0.01
 
 
 class FakeKind:
-    """Starts the fake engine; behaviours are given as flags. ``on_sleep`` and ``on_wake`` stand for its dialogue."""
+    """Starts the fake engine; behaviours are given as flags. ``on_sleep`` and ``on_wake`` stand for its dialogue.
+
+    ``word`` is what it says of being asleep, when asked.
+    """
 
     metric_names = METRICS
     can_sleep = True
 
     def __init__(self):
         self.on_sleep = self.on_wake = _nothing
+        self.word = None
+        self.wakings = []
 
     def command(self, launch):
         return [launch.python, "-S", "-E", str(ENGINE), str(launch.port), *launch.args]
@@ -46,8 +51,12 @@ class FakeKind:
     async def sleep(self, door, model_name, level):
         await self.on_sleep()
 
-    async def wake(self, door):
+    async def wake(self, door, waking):
+        self.wakings.append(waking)
         await self.on_wake()
+
+    async def is_asleep(self, door):
+        return self.word
 
 
 async def _nothing():

@@ -138,9 +138,9 @@ async def test_calls_for_unknown_models_count_nowhere(bench):
 
 async def test_an_engine_that_cannot_sleep_says_which_it_is(make_bench):
     bench = make_bench(engine_python="/bin/true")
-    await bench.controls.activate(ActivateRequest(model_name="m", artifact_url="x", engine="sglang"))
+    await bench.controls.activate(ActivateRequest(model_name="m", artifact_url="x", engine="other"))
     bench.started.append(bench.record.process)
-    with pytest.raises(NotSupportedError, match="sleep is unsupported for engine 'sglang'"):
+    with pytest.raises(NotSupportedError, match="sleep is unsupported for engine 'other'"):
         await bench.controls.sleep(SLEEP)
 
 

@@ -36,12 +36,25 @@ def test_vllm_command_line():
 def test_sglang_command_line():
     assert SGLANG.command(launch()) == [
         *("/py", "-m", "sglang.launch_server", "--model-path", "org/m", "--served-model-name", "m"),
-        *("--host", "0.0.0.0", "--port", "20000", "--enable-memory-saver"),
+        *("--host", "0.0.0.0", "--port", "20000"),
+        *("--enable-metrics", "--enable-memory-saver", "--enable-weights-cpu-backup"),
         *("--max-model-len", "2048", "--enable-prefix-caching"),
     ]
 
 
-@pytest.mark.parametrize(("kind", "flag"), [(VLLM, "--enable-sleep-mode"), (SGLANG, "--enable-memory-saver")])
+def test_sglang_flags_that_a_claim_gives_itself_stand_once():
+    line = SGLANG.command(launch(args={"--enable-metrics": "", "--enable-memory-saver": ""}))
+    assert line[-3:] == ["--enable-weights-cpu-backup", "--enable-metrics", "--enable-memory-saver"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        (VLLM, "--enable-sleep-mode"),
+        (SGLANG, "--enable-memory-saver"),
+        (SGLANG, "--enable-weights-cpu-backup"),
+    ],
+)
 def test_an_engine_that_cannot_sleep_is_started_without_the_flag(kind, flag):
     assert flag not in kind.command(launch(can_sleep=False))
 
@@ -49,7 +62,7 @@ def test_an_engine_that_cannot_sleep_is_started_without_the_flag(kind, flag):
 def test_an_unknown_engine_is_launched_as_vllm_but_neither_checked_nor_put_to_sleep():
     assert KINDS.launched_as("other") is VLLM
     assert KINDS.named("other") is None
-    assert (VLLM.can_sleep, SGLANG.can_sleep) == (True, False)
+    assert (VLLM.can_sleep, SGLANG.can_sleep) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +89,10 @@ def test_environment_switches_kvcached_on_and_keeps_the_rest():
         "KVCACHED_IPC_NAME": "kvc_m",
         "AIBRIX_KV_SEGMENT_DIR": "/shm",
         "VLLM_SERVER_DEV_MODE": "1",
+        "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
     }
-    assert catalog.environment({"VLLM_SERVER_DEV_MODE": "0"}, "x", "/shm")["VLLM_SERVER_DEV_MODE"] == "0"
+    given = {"VLLM_SERVER_DEV_MODE": "0", "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "true"}
+    assert given.items() <= catalog.environment(given, "x", "/shm").items()
 
 
 @pytest.mark.parametrize(

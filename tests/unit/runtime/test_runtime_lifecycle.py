@@ -16,7 +16,7 @@ from aibrix_operator.runtime_api.wire import EnginePhase
 GRACE = timedelta(seconds=30)
 BOOTING, ACTIVE, SLEEPING = EnginePhase.BOOTING, EnginePhase.ACTIVE, EnginePhase.SLEEPING
 RESTARTING, FAILED, STOPPING = EnginePhase.RESTARTING, EnginePhase.FAILED, EnginePhase.STOPPING
-READY, UNREADY, REMAINS, GONE = Sight.READY, Sight.UNREADY, Sight.REMAINS, Sight.GONE
+READY, UNREADY, ASLEEP, REMAINS, GONE = Sight.READY, Sight.UNREADY, Sight.ASLEEP, Sight.REMAINS, Sight.GONE
 DUE = NOW - timedelta(seconds=1)
 NOT_DUE = NOW + timedelta(seconds=1)
 
@@ -30,26 +30,32 @@ def saw(record, sight):
     [
         (BOOTING, READY, ACTIVE, None),
         (BOOTING, UNREADY, BOOTING, None),
+        (BOOTING, ASLEEP, SLEEPING, None),
         (BOOTING, REMAINS, RESTARTING, Order.END_GROUP),
         (BOOTING, GONE, RESTARTING, None),
         (ACTIVE, READY, ACTIVE, None),
         (ACTIVE, UNREADY, BOOTING, None),
+        (ACTIVE, ASLEEP, SLEEPING, None),
         (ACTIVE, REMAINS, RESTARTING, Order.END_GROUP),
         (ACTIVE, GONE, RESTARTING, None),
-        (SLEEPING, READY, SLEEPING, None),
+        (SLEEPING, READY, ACTIVE, None),
         (SLEEPING, UNREADY, SLEEPING, None),
+        (SLEEPING, ASLEEP, SLEEPING, None),
         (SLEEPING, REMAINS, RESTARTING, Order.END_GROUP),
         (SLEEPING, GONE, RESTARTING, None),
         (RESTARTING, READY, ACTIVE, None),
         (RESTARTING, UNREADY, BOOTING, None),
+        (RESTARTING, ASLEEP, SLEEPING, None),
         (RESTARTING, REMAINS, RESTARTING, Order.KILL_GROUP),
         (RESTARTING, GONE, RESTARTING, Order.LAUNCH),
         (FAILED, READY, FAILED, Order.KILL_GROUP),
         (FAILED, UNREADY, FAILED, Order.KILL_GROUP),
+        (FAILED, ASLEEP, FAILED, Order.KILL_GROUP),
         (FAILED, REMAINS, FAILED, Order.KILL_GROUP),
         (FAILED, GONE, FAILED, None),
         (STOPPING, READY, STOPPING, Order.KILL_GROUP),
         (STOPPING, UNREADY, STOPPING, Order.KILL_GROUP),
+        (STOPPING, ASLEEP, STOPPING, Order.KILL_GROUP),
         (STOPPING, REMAINS, STOPPING, Order.KILL_GROUP),
         (STOPPING, GONE, STOPPING, Order.DROP),
     ],
@@ -66,7 +72,7 @@ def test_the_table_has_no_hole():
 
 
 def test_an_engine_in_its_phase_is_left_as_it_is():
-    for phase, sight in ((BOOTING, UNREADY), (ACTIVE, READY), (SLEEPING, UNREADY)):
+    for phase, sight in ((BOOTING, UNREADY), (ACTIVE, READY), (SLEEPING, UNREADY), (SLEEPING, ASLEEP)):
         assert saw(make_record(phase), sight) == Step(make_record(phase))
 
 
