@@ -12,15 +12,26 @@ def broken_laws(fleet: Fleet) -> dict[str, str]:
 
     A card on which a write is under way is passed over: which of the two records counts is not known yet. So is one
     with a claim that was declared anew (only ``perGPU`` can change, and a generation counts it): its user may have
-    raised the sum past the card, and then nobody is evicted for it.
+    raised the sum past the card, and then nobody is evicted for it. And one with a sleeper whose seat was given away
+    and is charged again, since its pool lends no more or it can no longer be measured: its wake waits.
     """
     found = {}
     for pod, account in open_accounts(fleet).items():
         is_ours = not any(s.claim.is_writing or s.claim.generation > 1 for s in account.sittings)
-        if account.plan_card is not None and is_ours:
+        if account.plan_card is not None and is_ours and not _was_lent(account):
             for sentence in audit.over_promised(account.plan_card, _records(account)):
                 found[pod] = sentence
     return found
+
+
+def _was_lent(account: Account) -> bool:
+    """Whether a sleeper's record is below the floor that it is charged with."""
+    charged = {o.claim: o for o in account.plan_card.occupants} if account.plan_card is not None else {}
+    return any(
+        s.is_asleep and o.lent_footprint_bytes is None and s.instance.kv_limit_bytes < o.seat.kv_floor_bytes
+        for s in account.sittings
+        if (o := charged.get(s.claim.name)) is not None
+    )
 
 
 def _records(account: Account) -> dict[str, int]:
