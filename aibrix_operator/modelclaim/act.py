@@ -14,7 +14,6 @@ from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.events import ObjectReference
 from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, Object
 from aibrix_operator.cluster.step_queue import Finished as Ended
-from aibrix_operator.modelclaim.draft import ROUND_S
 from aibrix_operator.modelclaim.snapshot import Finished, Result
 from aibrix_operator.modelclaim.steps import (
     Activate,
@@ -47,8 +46,10 @@ def act(namespace: str, plan: Plan, world: World) -> None:
         _submit(namespace, step, world)
     for claim, note in plan.notes:
         raise_event(claim, note, world)
-    for uid, reader in world.readers.items():
-        reader.set_pace(plan.look_again_s.get(uid, ROUND_S))
+    for uid, seconds in plan.look_again_s.items():
+        reader = world.readers.get(uid)
+        if reader is not None:
+            reader.set_pace(seconds)
     if plan.wake_after_s is not None:
         # A timer may fire a trifle before its time; a pass that finds the time not yet come must not loop.
         world.passes.wake_after(namespace, max(plan.wake_after_s, SHORTEST_WAIT_S))

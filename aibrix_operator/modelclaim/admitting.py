@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 
 from aibrix_operator.api.modelclaim import Reason
 from aibrix_operator.ledger import division as ledger_division
@@ -15,6 +16,9 @@ from aibrix_operator.modelclaim.placing import Placements, next_wait, refusal
 from aibrix_operator.modelclaim.publish import Scheduled
 from aibrix_operator.modelclaim.snapshot import Claim
 
+FIRST_WRITE_WITHIN = timedelta(seconds=10)
+"""So long a claim keeps its turn without its finalizer; one that cannot be written to must not block the others."""
+
 
 def place_waiting(draft: Draft, found: Findings) -> None:
     """Try to place every claim that needs a Pod; then make room for those that found none."""
@@ -22,7 +26,10 @@ def place_waiting(draft: Draft, found: Findings) -> None:
     moving.help_helpless(draft, placements, found)
     pending = {d.newcomer for c in draft.cards.values() if (d := c.division) is not None and d.newcomer}
     for claim in draft.fleet.claims:
-        if claim.is_deleting or not claim.has_finalizer or claim.is_writing or claim.engine_error:
+        if claim.is_deleting or claim.engine_error:
+            continue
+        if not claim.has_finalizer or claim.is_writing:
+            _keep_place(claim, placements, draft)
             continue
         group = placements.group_of(claim)
         found.candidates[claim.uid] = len(group.pods)
@@ -37,6 +44,18 @@ def place_waiting(draft: Draft, found: Findings) -> None:
         elif not placements.is_waiting(claim, group):
             _place(claim, claim.seat, placements, draft, found)
     making_room.make_room(draft, placements)
+
+
+def _keep_place(claim: Claim, placements: Placements, draft: Draft) -> None:
+    """A young claim whose first write is not acknowledged yet keeps the Pod that it would get from those behind it."""
+    is_new = draft.now.wall - claim.created_at < FIRST_WRITE_WITHIN and not claim.status.instances
+    if claim.seat is None or not is_new or claim.writing_instances:
+        return
+    group = placements.group_of(claim)
+    if not placements.is_waiting(claim, group):
+        answer = placements.choose(claim, claim.seat, group)
+        if isinstance(answer, Placed):
+            placements.seat(answer.pod, claim, claim.seat)
 
 
 def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found: Findings) -> None:

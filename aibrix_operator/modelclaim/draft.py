@@ -143,7 +143,7 @@ class Draft:
             return account.card
         return account.card.with_occupant(newcomer)
 
-    def finish(self, steps_first: tuple[Step, ...] = ()) -> tuple[Plan, Memory]:
+    def finish(self) -> tuple[Plan, Memory]:
         """The plan and what to remember; memory of objects that are gone is dropped."""
         claim_uids = {c.uid for c in self.fleet.claims}
         pod_uids = {p.uid for p in self.fleet.pods.values()}
@@ -156,7 +156,8 @@ class Draft:
             policy_due_s=self.policy_due_s,
         )
         wake_after = None if self.wake_at_s is None else max(0.0, self.wake_at_s - self.now.monotonic_s)
-        plan = Plan((*steps_first, *self.steps), tuple(self.notes), self.look_again_s, wake_after)
+        pace_s = {uid: self.look_again_s.get(uid, ROUND_S) for uid in pod_uids}
+        plan = Plan(tuple(self.steps), tuple(self.notes), pace_s, wake_after)
         return plan, memory
 
 

@@ -137,6 +137,6 @@ class Plan:
     notes: tuple[tuple[ClaimRef | PoolRef, Note], ...] = ()
     """Events that hang on no status write."""
     look_again_s: Mapping[str, float] = field(default_factory=dict)
-    """Pod UID → seconds between readings of its runtime until the next plan; all others are read every round."""
+    """Pod UID → seconds between readings of its runtime until the next plan, for every Pod of the namespace."""
     wake_after_s: float | None = None
     """When the next pass is due for reasons of time alone."""
