@@ -1,0 +1,50 @@
+"""The lead changes hands again and again while everything else goes wrong too: the laws hold, and all settles."""
+
+import asyncio
+import random
+
+import pytest
+from simulated import simulated
+
+from aibrix_operator.api.term import parse_term
+from aibrix_operator.modelclaim.leading import Leading
+from aibrix_operator.sim.schedule import CALM_S, Schedule
+from aibrix_operator.sim.settled import unsettled
+
+PLAY_S = 400.0
+A_TERM_S = 12.0
+LONGEST_GAP_S = 4.0
+TERM = parse_term("2026-11-29T08:00:00Z/1")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@simulated
+async def test_laws_hold_when_terms_end_at_any_moment(cluster, seed):
+    schedule, failures = Schedule(cluster, seed), []
+    leading = Leading(cluster.world, no_lag, lambda task: task.add_done_callback(failures.append))
+    stop, start = cluster.stop_controller, cluster.start_controller
+    # The schedule's own restarts are terms too: one world lives on in this process, with its caches.
+    cluster.stop_controller, cluster.start_controller = leading.end, lambda: leading.begin(TERM)
+    terms = asyncio.create_task(change_hands(leading, random.Random(seed)))
+    await schedule.play(PLAY_S)
+    terms.cancel()
+    await asyncio.wait([terms])
+    await leading.end()
+    leading.begin(TERM)
+    cluster.stop_controller, cluster.start_controller = stop, start
+    await schedule.calm(CALM_S)
+    assert len(failures) > PLAY_S / (A_TERM_S + LONGEST_GAP_S) / 2
+    assert all(task.cancelled() or task.exception() is None for task in failures)
+    assert unsettled(cluster) == [], "\n".join(schedule.story)
+
+
+async def no_lag():
+    """The schedule delays the watch by itself, for all alike."""
+
+
+async def change_hands(leading, chance):
+    while True:
+        await asyncio.sleep(chance.expovariate(1 / A_TERM_S))
+        await leading.end()
+        await asyncio.sleep(chance.uniform(0, LONGEST_GAP_S))
+        leading.begin(TERM)
