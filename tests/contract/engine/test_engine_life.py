@@ -157,7 +157,7 @@ async def test_many_requests_at_once_are_all_answered_and_bounded_by_the_batch(e
     assert await engine.metric("vllm:request_queue_time_seconds_sum") > 0
 
 
-async def test_sglang_answers_chat_and_its_own_metrics_and_does_not_sleep(engines, profiles):
+async def test_sglang_answers_chat_and_its_own_metrics_and_has_none_of_vllms_sleep(engines, profiles):
     engine = await engines.up("a", "--context-length", "512", module=SGLANG, environ=profiles(a=FAST))
     assert (await engine.chat())[0] == 200
     assert (await engine.get("/v1/models"))[1]["data"][0]["max_model_len"] == 512
