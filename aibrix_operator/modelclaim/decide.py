@@ -142,15 +142,20 @@ def _instances_after(claim: Claim, draft: Draft, found: Findings) -> tuple[list[
     """The instances to be recorded, and why a start was refused if one is taken back."""
     memory, start_error = draft.claim_memory(claim), ""
     record_pod, record_bytes = found.records.get(claim.name, ("", 0))
-    instances = []
+    instances: list[Instance] = []
     for before in claim.status.instances:
         pod = draft.fleet.pods.get(before.pod)
         if pod is None or not pod.is_running:
             draft.remember_claim(claim, wait=None, refusal=None)  # it lost its engine, and starts over
             continue
-        if pod.uid in memory.refused_on:
-            start_error = memory.refused_on[pod.uid]
-        elif pod.uid not in memory.passed_over:
+        if pod.uid in memory.refused_on or pod.uid in memory.passed_over:
+            back = moving.put_back(claim, draft)
+            instances += back
+            if back and pod.uid in memory.refused_on:
+                found.notes[claim.uid].append(moving.not_moved_note(before.pod, memory.refused_on[pod.uid]))
+            else:
+                start_error = memory.refused_on.get(pod.uid, "")
+        else:
             after = found.instances[pod.name].get(claim.uid, before)
             if pod.name == record_pod and after.kv_limit_bytes != record_bytes:
                 after = after.model_copy(update={"kv_limit_bytes": record_bytes})
@@ -161,6 +166,7 @@ def _instances_after(claim: Claim, draft: Draft, found: Findings) -> tuple[list[
         if claim.status.instances:
             found.notes[claim.uid].append(moving.moved_note(claim, record_pod))
             draft.remember_claim(claim, asked_to_stop=frozenset(), wake_request=None, going_to_sleep=None)
+            draft.remember_claim(claim, moved_from=claim.status.instances)
         instances = [Instance(pod=record_pod, kv_limit_bytes=record_bytes)]
     return instances, start_error
 

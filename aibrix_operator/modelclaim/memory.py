@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from aibrix_operator.api.modelclaim import Instance
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.publish import Scheduled
 
@@ -199,6 +200,8 @@ class ClaimMemory:
     wake_request: WakeRequest | None = None
     refused_wake: str = ""
     """The request (its annotation's value) that has ended; it is no new one while the annotation is still there."""
+    moved_from: tuple[Instance, ...] = ()
+    """The failed instances that its new one replaced, put back if that cannot be started."""
     asleep_bytes: int | None = None
     """What its engine held the last time it was seen asleep."""
     told_footprint_unknown: bool = False

@@ -90,16 +90,30 @@ def has_left(claim: Claim, draft: Draft) -> bool:
 
 def _leave(claim: Claim, instance: Instance, draft: Draft) -> bool:
     pod = draft.fleet.pods.get(instance.pod)
-    if pod is None or not pod.is_running or pod.uid in draft.claim_memory(claim).asked_to_stop:
+    if pod is None or not pod.is_running:
         return True
     draft.unrouted.add((pod.uid, claim.name))
+    if pod.uid in draft.claim_memory(claim).asked_to_stop:
+        return True
     if pod.is_annotating or names.route_annotation(claim.name) in pod.annotations:
         return False
-    if sitting_of(draft.accounts, claim, instance.pod) is None:
-        return True
+    sitting = sitting_of(draft.accounts, claim, instance.pod)
+    if sitting is None or (pod.reading.snapshot is not None and sitting.engine is None):
+        return True  # there is nothing to stop
     if pod.busy_since_s is None and pod.uid not in draft.asked:
         draft.ask(pod, Deactivate(pod_ref(pod), claim.uid, wire.DeactivateRequest(model_name=claim.model)))
     return False
+
+
+def put_back(claim: Claim, draft: Draft) -> tuple[Instance, ...]:
+    """The failed instances that a new one replaced, if that was not started and their Pods are still there."""
+    pods = draft.fleet.pods
+    return tuple(i for i in draft.claim_memory(claim).moved_from if i.pod in pods and pods[i.pod].is_running)
+
+
+def not_moved_note(to_pod: str, error: str) -> Note:
+    """The Event of a replacement that its runtime did not start."""
+    return Note(EventType.WARNING, Reason.RESCHEDULE_FAILED, f"activate replacement on pod {to_pod}: {error}")
 
 
 def moved_note(claim: Claim, to_pod: str) -> Note:

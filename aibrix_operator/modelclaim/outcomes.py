@@ -44,10 +44,11 @@ def _started(claim: Claim, finished: Finished, draft: Draft) -> None:
     has_run = pod_uid in memory.started_on or (instance is not None and instance.port > 0)
     match finished.result:
         case Done():
-            draft.remember_claim(claim, started_on=memory.started_on | {pod_uid}, wait=None)
+            draft.remember_claim(claim, started_on=memory.started_on | {pod_uid}, wait=None, moved_from=())
         case Unknown():
             again_s = draft.now.monotonic_s + ROUND_S
-            draft.remember_claim(claim, started_on=memory.started_on | {pod_uid}, wait=None, start_again_s=again_s)
+            draft.remember_claim(claim, started_on=memory.started_on | {pod_uid}, wait=None, moved_from=())
+            draft.remember_claim(claim, start_again_s=again_s)
             draft.wake_at(again_s)
         case NotSent() if has_run:
             draft.remember_claim(claim, start_again_s=draft.now.monotonic_s + ROUND_S)

@@ -49,6 +49,8 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
         is_waiting = state is RouteState.SLEEPING and instance.reason == Reason.WAITING_FOR_ROOM
         reason: RouteReason = "WaitingForRoom" if is_waiting else "Moving" if is_moving else ""
         text = route_of(sitting.claim.model, state, instance.port, reason)
+        if is_moving and sitting.instance.phase is not InstancePhase.FAILED:
+            text = pod.annotations.get(key, "")  # the move is published first
         is_joining = state is RouteState.ACTIVE and pod.annotations.get(key) != text
         if is_joining and (sitting.claim.is_writing or pod.reading.snapshot is None):
             # A record under way could change the limit that it is routed with, and a recorded phase may be long past.

@@ -169,7 +169,7 @@ async def test_mc35_while_a_wake_waits_for_room_the_card_stays_divided_among_tho
 @pytest.mark.parametrize("case", ["reserve kept", "unmeasured", "not idle for long"])
 @simulated
 async def test_mc35_nobody_is_put_to_sleep_for_a_wake(cluster, case):
-    runtime = await crowded(cluster, idle_s=(20, 10) if case == "not idle for long" else (125, 65))
+    runtime = await crowded(cluster, idle_s=(12, 6) if case == "not idle for long" else (125, 65))
     if case == "reserve kept":
         cluster.set_policy(policy(sleepAfterSeconds=3600))
     elif case == "unmeasured":
