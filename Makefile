@@ -45,7 +45,7 @@ test: setup binaries upstream ## All tests but the end-to-end ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q $(TESTS)
 
 e2e: setup binaries upstream ## End-to-end tests: real processes, one file a user story
-	@$(BIN)/python -m pytest -q e2e
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q e2e
 
 lint: setup ## Formatter, linter, types, layers
 	@$(BIN)/ruff format --check .

@@ -6,6 +6,19 @@ import pytest
 from sidecar_process import SERVED, Sidecar, until, upstream_python
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave out, rather than skip, what a test marked ``only`` would ask of the sidecar that it is not about."""
+
+    def is_meant(item):
+        mark, call = item.get_closest_marker("only"), getattr(item, "callspec", None)
+        return mark is None or call is None or call.params.get("sidecar") in (None, mark.args[0])
+
+    left_out = [item for item in items if not is_meant(item)]
+    if left_out:
+        items[:] = [item for item in items if is_meant(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture(scope="session", params=["ours", "upstream"])
 def sidecar(request, tmp_path_factory):
     """A running sidecar that all tests share; each uses models of its own."""

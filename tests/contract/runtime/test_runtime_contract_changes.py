@@ -15,14 +15,6 @@ BOUND_S = 5.0
 POLLS = 50
 
 
-@pytest.fixture
-def fed(sidecar):
-    """The sidecar, when it has a feed."""
-    if sidecar.kind == "upstream":
-        pytest.skip("upstream's sidecar has no change feed")
-    return sidecar
-
-
 def changes(sidecar, since, timeout_s=20):
     answer = sidecar.get(f"/v1/runtime/changes?since={since}&timeout={timeout_s}")
     assert answer.status == 200, answer.text
@@ -67,20 +59,22 @@ def test_upstream_says_that_it_has_no_feed_and_ours_answers_at_once(sidecar):
     assert set(answer.body["snapshot"]) == set(sidecar.snapshot())
 
 
-def test_a_booting_engine_is_told_ready_as_it_becomes_so(fed, model):
-    assert fed.activate(model).status == 200
-    state, told_s, _ = follow(fed, model, lambda state: state and state["ready"])
+@pytest.mark.only("ours")
+def test_a_booting_engine_is_told_ready_as_it_becomes_so(sidecar, model):
+    assert sidecar.activate(model).status == 200
+    state, told_s, _ = follow(sidecar, model, lambda state: state and state["ready"])
     assert state["alive"]
-    pid = fed.record(model)["pid"]
+    pid = sidecar.record(model)["pid"]
     assert pid > 0
-    until(lambda: fed.is_in(model, "active"), "the phase follows")
+    until(lambda: sidecar.is_in(model, "active"), "the phase follows")
     assert time.monotonic() - told_s < BOUND_S
 
 
-def test_a_killed_engine_is_told_dead(fed, model):
-    fed.serve(model)
-    dead = Following(fed, model, lambda state: state and not state["alive"])
-    pid = fed.record(model)["pid"]
+@pytest.mark.only("ours")
+def test_a_killed_engine_is_told_dead(sidecar, model):
+    sidecar.serve(model)
+    dead = Following(sidecar, model, lambda state: state and not state["alive"])
+    pid = sidecar.record(model)["pid"]
     killed_s = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     state, told_s, _ = dead.finish()
@@ -88,34 +82,37 @@ def test_a_killed_engine_is_told_dead(fed, model):
     assert told_s - killed_s < BOUND_S
 
 
-def test_asleep_awake_and_gone_are_told(fed, model):
-    fed.serve(model)
-    asleep = Following(fed, model, lambda state: state and state["phase"] == "sleeping")
-    assert fed.post("sleep", model_name=model, level=1, operation_id="s").status == 200
+@pytest.mark.only("ours")
+def test_asleep_awake_and_gone_are_told(sidecar, model):
+    sidecar.serve(model)
+    asleep = Following(sidecar, model, lambda state: state and state["phase"] == "sleeping")
+    assert sidecar.post("sleep", model_name=model, level=1, operation_id="s").status == 200
     assert asleep.finish()[0]["sleeping_footprint_bytes"]
-    awake = Following(fed, model, lambda state: state and state["phase"] == "active")
-    assert fed.post("wake", model_name=model, operation_id="w").status == 200
+    awake = Following(sidecar, model, lambda state: state and state["phase"] == "active")
+    assert sidecar.post("wake", model_name=model, operation_id="w").status == 200
     assert awake.finish()[0]["ready"]
-    gone = Following(fed, model, lambda state: state is None)
-    assert fed.post("deactivate", model_name=model).status == 200
+    gone = Following(sidecar, model, lambda state: state is None)
+    assert sidecar.post("deactivate", model_name=model).status == 200
     gone.finish()
 
 
-def test_a_restarted_sidecar_answers_at_once(fed, model):
-    fed.serve(model)
-    version = changes(fed, "")["version"]
-    fed.kill()
-    fed.start()
+@pytest.mark.only("ours")
+def test_a_restarted_sidecar_answers_at_once(sidecar, model):
+    sidecar.serve(model)
+    version = changes(sidecar, "")["version"]
+    sidecar.kill()
+    sidecar.start()
     asked_s = time.monotonic()
-    told = changes(fed, version)
+    told = changes(sidecar, version)
     assert time.monotonic() - asked_s < BOUND_S
     assert told["version"] != version
 
 
-def test_fifty_callers_wait_at_once_and_are_all_told(fed, model):
-    fed.serve(model)
-    dead = [Following(fed, model, lambda state: state and not state["alive"]) for _ in range(POLLS)]
-    pid = fed.record(model)["pid"]
+@pytest.mark.only("ours")
+def test_fifty_callers_wait_at_once_and_are_all_told(sidecar, model):
+    sidecar.serve(model)
+    dead = [Following(sidecar, model, lambda state: state and not state["alive"]) for _ in range(POLLS)]
+    pid = sidecar.record(model)["pid"]
     killed_s = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     assert max(each.finish()[1] for each in dead) - killed_s < 2 * BOUND_S

@@ -137,11 +137,11 @@ def test_engine_that_is_serving_is_not_put_to_sleep(sidecar, served):
     assert sidecar.post("sleep", model_name=served, level=1, operation_id="busy-s").body["applied"] is True
 
 
-@pytest.mark.parametrize("engine", ["sglang", "other"])
+@pytest.mark.parametrize(
+    "engine", ["other", pytest.param("sglang", marks=pytest.mark.only("upstream"))]
+)  # ours puts SGLang to sleep: test_runtime_contract_proofs.py
 @pytest.mark.parametrize(("action", "more"), [("sleep", {"level": 1}), ("wake", {})], ids=["sleep", "wake"])
 def test_other_engine_kinds_do_not_sleep(sidecar, model, engine, action, more):
-    if sidecar.kind == "ours" and engine == "sglang":
-        pytest.skip("our sidecar puts SGLang to sleep: test_runtime_contract_proofs.py")
     name = f"{model}-{engine}-{action}"
     sidecar.activate(name, engine=engine)
     answer = sidecar.post(action, model_name=name, operation_id="x", **more)

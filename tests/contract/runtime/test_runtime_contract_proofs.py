@@ -13,14 +13,6 @@ TOKENS = 250
 EVENTS = TOKENS + 2  # role, tokens, [DONE]
 
 
-@pytest.fixture
-def ours(sidecar):
-    """Our sidecar."""
-    if sidecar.kind == "upstream":
-        pytest.skip("upstream's sidecar takes no word of an engine, and does not put SGLang to sleep")
-    return sidecar
-
-
 class Stream(threading.Thread):
     """A chat that streams ``TOKENS`` tokens over some seconds."""
 
@@ -79,64 +71,69 @@ def test_a_stream_that_runs_when_a_sleep_is_asked_for_comes_whole(sidecar, serve
     assert sidecar.is_in(served, "active")
 
 
-def test_an_sglang_stream_that_runs_when_a_sleep_is_asked_for_comes_whole(ours, model):
-    ours.serve(model, engine="sglang")
-    stream = Stream(ours, model)
+@pytest.mark.only("ours")
+def test_an_sglang_stream_that_runs_when_a_sleep_is_asked_for_comes_whole(sidecar, model):
+    sidecar.serve(model, engine="sglang")
+    stream = Stream(sidecar, model)
     until(lambda: len(stream.events) > 10, "tokens come")
-    assert sleep(ours, model).status == 409
+    assert sleep(sidecar, model).status == 409
     events = stream.finish()
     assert (len(events), events[-1].strip()) == (EVENTS, b"data: [DONE]")
-    assert sleep(ours, model).body["applied"] is True
+    assert sleep(sidecar, model).body["applied"] is True
 
 
-def test_sglang_sleeps_and_wakes_like_vllm(ours, model):
-    ours.serve(model, engine="sglang")
-    assert ours.state(model)["can_sleep"] is True
-    answer = sleep(ours, model)
+@pytest.mark.only("ours")
+def test_sglang_sleeps_and_wakes_like_vllm(sidecar, model):
+    sidecar.serve(model, engine="sglang")
+    assert sidecar.state(model)["can_sleep"] is True
+    answer = sleep(sidecar, model)
     assert (answer.status, answer.body) == (200, operation(model, "s", applied=True, phase="sleeping"))
-    state = ours.state(model)
+    state = sidecar.state(model)
     told = ("phase", "ready", "alive", "sleeping_footprint_bytes", "hbm_peak_bytes", "kv_used_bytes")
     assert [state[key] for key in told] == ["sleeping", False, True, ASLEEP_BYTES, ASLEEP_BYTES, 0]
-    assert segment_of(ours, model)[1:] == (0, 0)
-    assert sleep(ours, model, "s2").body["applied"] is False
-    pid = ours.record(model)["pid"]
-    awake = wake(ours, model)
+    assert segment_of(sidecar, model)[1:] == (0, 0)
+    assert sleep(sidecar, model, "s2").body["applied"] is False
+    pid = sidecar.record(model)["pid"]
+    awake = wake(sidecar, model)
     assert (awake.status, awake.body) == (200, operation(model, "w", applied=True, phase="booting"))
-    assert ours.state(model)["hbm_peak_bytes"] == AWAKE_BYTES
-    until(lambda: ours.is_in(model, "active"), "it serves again")
-    assert wake(ours, model, "w2").body["applied"] is False
-    assert len(Stream(ours, model).finish()) == EVENTS
-    assert ours.record(model)["pid"] == pid
+    assert sidecar.state(model)["hbm_peak_bytes"] == AWAKE_BYTES
+    until(lambda: sidecar.is_in(model, "active"), "it serves again")
+    assert wake(sidecar, model, "w2").body["applied"] is False
+    assert len(Stream(sidecar, model).finish()) == EVENTS
+    assert sidecar.record(model)["pid"] == pid
 
 
-def test_an_engine_that_somebody_puts_to_sleep_or_wakes_directly_is_shown_as_it_says(ours, model):
-    ours.serve(model)
-    assert engine_call(ours, model, "POST", "/sleep?level=1") == 200
-    until(lambda: ours.is_in(model, "sleeping"), "the engine's word is taken")
-    state = ours.state(model)
+@pytest.mark.only("ours")
+def test_an_engine_that_somebody_puts_to_sleep_or_wakes_directly_is_shown_as_it_says(sidecar, model):
+    sidecar.serve(model)
+    assert engine_call(sidecar, model, "POST", "/sleep?level=1") == 200
+    until(lambda: sidecar.is_in(model, "sleeping"), "the engine's word is taken")
+    state = sidecar.state(model)
     assert (state["ready"], state["sleeping_footprint_bytes"]) == (False, None)
-    assert engine_call(ours, model, "POST", "/wake_up") == 200
-    until(lambda: ours.is_in(model, "active") and ours.state(model)["ready"], "the engine's word is taken")
+    assert engine_call(sidecar, model, "POST", "/wake_up") == 200
+    until(lambda: sidecar.is_in(model, "active") and sidecar.state(model)["ready"], "the engine's word is taken")
 
 
-def test_the_next_sidecar_believes_the_engines_and_not_the_registry(ours, model):
+@pytest.mark.only("ours")
+def test_the_next_sidecar_believes_the_engines_and_not_the_registry(sidecar, model):
     woken, slept = model, f"{model}-slept"
     for name in (woken, slept):
-        ours.serve(name)
-    sleep(ours, woken)
-    ours.kill()
-    assert engine_call(ours, woken, "POST", "/wake_up") == 200
-    assert engine_call(ours, slept, "POST", "/sleep?level=1") == 200
-    ours.start()
-    assert [ours.state(name)["phase"] for name in (woken, slept)] == ["active", "sleeping"]
-    assert [ours.state(name)["sleeping_footprint_bytes"] for name in (woken, slept)] == [None, None]
-    ours.stop(slept)
+        sidecar.serve(name)
+    sleep(sidecar, woken)
+    sidecar.kill()
+    assert engine_call(sidecar, woken, "POST", "/wake_up") == 200
+    assert engine_call(sidecar, slept, "POST", "/sleep?level=1") == 200
+    sidecar.start()
+    assert [sidecar.state(name)["phase"] for name in (woken, slept)] == ["active", "sleeping"]
+    assert [sidecar.state(name)["sleeping_footprint_bytes"] for name in (woken, slept)] == [None, None]
+    sidecar.stop(slept)
 
 
-def test_the_segments_limit_outlives_an_sglang_sleep(ours, model):
-    ours.serve(model, engine="sglang")
-    ours.post("kv-limit", model_name=model, limit_bytes=1 << 30, operation_id="k")
-    sleep(ours, model)
-    wake(ours, model)
-    assert segment_of(ours, model)[0] == 1 << 30
-    assert (ours.segments / ipc_name(model)).exists()
+@pytest.mark.only("ours")
+def test_the_segments_limit_outlives_an_sglang_sleep(sidecar, model):
+    sidecar.serve(model, engine="sglang")
+    sidecar.post("kv-limit", model_name=model, limit_bytes=1 << 30, operation_id="k")
+    sleep(sidecar, model)
+    wake(sidecar, model)
+    assert segment_of(sidecar, model)[0] == 1 << 30
+    assert (sidecar.segments / ipc_name(model)).exists()
