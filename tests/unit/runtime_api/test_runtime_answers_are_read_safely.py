@@ -33,6 +33,7 @@ STATE = {
     "requests_running": 2,
     "requests_waiting": 1,
     "request_success_total": 7,
+    "can_sleep": True,
 }
 SNAPSHOT = {
     "observed_at": "2026-11-29T08:00:19.351644Z",
