@@ -190,7 +190,7 @@ class _Replica:
                 await asyncio.sleep(RETRY_S)
                 continue
             claims = [without_bookkeeping(obj) for obj in listed]
-            _take_list(self.world, claims, int(version) if version.isdecimal() else 0)
+            take_list(self.world, claims, int(version) if version.isdecimal() else 0)
             return
 
 
@@ -245,7 +245,7 @@ async def _run_kopf(replica: _Replica) -> None:
     )
 
 
-def _take_list(world: World, listed: Sequence[Object], version: int) -> None:
+def take_list(world: World, listed: Sequence[Object], version: int) -> None:
     """Claims of a list as events; those that it lacks and that are no younger than it are gone."""
     uids = set()
     for obj in listed:
