@@ -38,8 +38,7 @@ MEMORY_SAVER_FLAG = "--enable-memory-saver"
 WEIGHTS_BACKUP_FLAG = "--enable-weights-cpu-backup"
 METRICS_FLAG = "--enable-metrics"
 
-INFO = ("/server_info", "/get_server_info")
-"""The second is its older name."""
+INFO = "/server_info"
 FLUSH = "/flush_cache"
 PAUSE = "/pause_generation"
 CONTINUE = "/continue_generation"
@@ -119,11 +118,16 @@ class Sglang:
 
 
 async def _check_that_weights_survive(door: EngineDoor, model_name: str) -> None:
-    """Raise ``SleepRefusedError`` for an engine that was started without what a sleep needs."""
+    """Raise ``SleepRefusedError`` for an engine that was started without what a sleep needs.
+
+    Up to 0.5.5 it has no such route, and knows no pause but one that aborts what runs.
+    """
     try:
-        info = await door.get_object(INFO[0], CALL_DEADLINE_S)
-    except EngineStatusError:
-        info = await door.get_object(INFO[1], CALL_DEADLINE_S)
+        info = await door.get_object(INFO, CALL_DEADLINE_S)
+    except EngineStatusError as error:
+        raise SleepRefusedError(
+            f"model {model_name} cannot sleep: its engine does not say how it runs: {error}"
+        ) from error
     needed = [MEMORY_SAVER_FLAG, WEIGHTS_BACKUP_FLAG]
     if info.get("speculative_algorithm"):
         needed.append("--enable-draft-weights-cpu-backup")

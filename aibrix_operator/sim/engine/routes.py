@@ -48,8 +48,7 @@ def build(serving: Serving, environ: Mapping[str, str], die: Callable[[Exception
 
 
 def _add_sglang(router: Router, memory: MemoryRelease) -> None:
-    for path in ("/server_info", "/get_server_info"):
-        router.add("GET", path, memory.server_info)
+    router.add("GET", "/server_info", memory.server_info)
     router.add("GET", "/health_generate", memory.generate_one)
     router.add("POST", "/flush_cache", memory.flush_cache)
     for path, handler in (

@@ -10,8 +10,7 @@ from aibrix_operator.runtime.engines import sglang
 from aibrix_operator.runtime.engines.door import EngineCallError, EngineStatusError, EngineTimeoutError
 from aibrix_operator.runtime.engines.kind import SleepRefusedError, StillServingError, Waking
 
-INFO, OLD_INFO = sglang.INFO
-FLUSH, PAUSE, CONTINUE = sglang.FLUSH, sglang.PAUSE, sglang.CONTINUE
+INFO, FLUSH, PAUSE, CONTINUE = sglang.INFO, sglang.FLUSH, sglang.PAUSE, sglang.CONTINUE
 RELEASE, RESUME, GENERATE = sglang.RELEASE, sglang.RESUME, sglang.GENERATE_ONE
 ABLE = {"enable_memory_saver": True, "enable_weights_cpu_backup": True, "speculative_algorithm": None}
 KIND = sglang.Sglang()
@@ -20,7 +19,7 @@ KIND = sglang.Sglang()
 @pytest.fixture
 def engine(engine, monkeypatch):
     monkeypatch.setattr(sglang, "CALL_DEADLINE_S", 0.2)
-    engine.bodies[INFO] = engine.bodies[OLD_INFO] = json.dumps(ABLE)
+    engine.bodies[INFO] = json.dumps(ABLE)
     return engine
 
 
@@ -86,10 +85,11 @@ async def test_an_engine_whose_weights_would_not_survive_is_not_released(engine,
     assert engine.posts() == []
 
 
-async def test_an_older_engine_is_asked_under_the_older_name(engine):
-    engine.answers[INFO] = [404]
-    await sleep(engine)
-    assert engine.calls[:2] == [f"GET {INFO}", f"GET {OLD_INFO}"]
+async def test_an_engine_too_old_to_say_how_it_runs_is_not_paused(engine):
+    engine.answers[INFO] = [404]  # its pause would abort what runs
+    with pytest.raises(SleepRefusedError, match="model m cannot sleep: its engine does not say how it runs"):
+        await sleep(engine)
+    assert engine.posts() == []
 
 
 async def test_a_refused_release_took_nothing_so_nothing_is_given_back(engine):
