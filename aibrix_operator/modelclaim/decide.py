@@ -91,13 +91,13 @@ def _look_at(account: Account, draft: Draft, found: Findings) -> None:
         request = draft.claim_memory(claim).wake_request
         is_judged = account.card is not None
         verdict = health.judge(sitting, pod, was_asleep=request is not None, is_judged=is_judged)
-        found.notes[claim.uid] += verdict.notes
+        held_notes = starting.hold_to_record(account, sitting, verdict, draft)
+        found.notes[claim.uid] += (*held_notes, *verdict.notes)  # a limit is set before its engine is routed
         if verdict.instance.phase is InstancePhase.SLEEPING:
             if sitting.instance.phase is not InstancePhase.SLEEPING and not claim.is_writing:
                 found.notes[claim.uid] += sleeping.asleep_note(sitting, pod.name, draft)
             verdict = _with_reason(verdict, request)
         sleeping.watch_sleeper(account, sitting, draft)
-        found.notes[claim.uid] += starting.hold_to_record(account, sitting, verdict, draft)
         found.instances[pod.name][claim.uid] = moving.call_off(account, sitting, draft, found) or verdict.instance
     if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
         draft.look_again(pod, BOOT_PACE_S)
