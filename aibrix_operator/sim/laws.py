@@ -73,7 +73,7 @@ class Laws:
     def answered(self, ip: str, snapshot: wire.Snapshot | None) -> None:
         """A runtime answered the controller."""
         told = self.told[ip]
-        told.append(Told(_now_s(), snapshot))
+        told.append(Told(now_s(), snapshot))
         del told[:-64]
 
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
@@ -83,7 +83,7 @@ class Laws:
             if claim is None:
                 return
             versions = self.claims_before[claim.uid]
-            versions.append((_now_s(), claim))
+            versions.append((now_s(), claim))
             del versions[:-16]
             if verb == "status" and before is not None:
                 self._check_records(before, claim)
@@ -144,7 +144,7 @@ class Laws:
             was, route = _active_route(before.get(key)), _active_route(after.get(key))
             if route is None:
                 if was is not None:
-                    self.unrouted_s[pod, name] = _now_s()
+                    self.unrouted_s[pod, name] = now_s()
                 continue
             self.unrouted_s.pop((pod, name), None)
             claim = claims.get(name)
@@ -218,8 +218,8 @@ class Laws:
         if recent and all(e.ready and e.requests_running + e.requests_waiting > 0 for e in recent):
             self._break(f"law 6: {claim.name} on {name} is stopped with requests in it, before 90 s are over")
         since_s = self.unrouted_s.get((name, claim.name))
-        if recent and recent[-1].ready and since_s is not None and _now_s() - since_s < DRAIN_S - 1e-6:
-            self._break(f"law 6: {claim.name} on {name} is stopped {_now_s() - since_s:.1f} s after its route went")
+        if recent and recent[-1].ready and since_s is not None and now_s() - since_s < DRAIN_S - 1e-6:
+            self._break(f"law 6: {claim.name} on {name} is stopped {now_s() - since_s:.1f} s after its route went")
 
     # --- what is known
 
@@ -283,7 +283,7 @@ class Laws:
         versions = self.claims_before[claim.uid]
         seats = [] if claim.seat is None else [claim.seat]
         for (_, before), (until_s, _) in itertools.pairwise(versions):
-            if until_s >= _now_s() - self._late_s and before.seat is not None:
+            if until_s >= now_s() - self._late_s and before.seat is not None:
                 seats.append(before.seat)
         return seats
 
@@ -293,7 +293,7 @@ class Laws:
         return [
             one
             for one, later in itertools.zip_longest(told, told[1:])
-            if later is None or later.at_s >= _now_s() - UNDER_WAY_S
+            if later is None or later.at_s >= now_s() - UNDER_WAY_S
         ]
 
     def _is_orphan(self, ip: str, model: str) -> bool:
@@ -335,14 +335,15 @@ class Laws:
         return next((_address(p) for p in self._pods() if p["metadata"]["name"] == pod), "")
 
     def _break(self, sentence: str) -> None:
-        self.broken.append(f"at {_now_s():.3f} s: {sentence}")
+        self.broken.append(f"at {now_s():.3f} s: {sentence}")
 
 
 def _address(pod: Object) -> str:
     return str((pod.get("status") or {}).get("podIP") or "")
 
 
-def _now_s() -> float:
+def now_s() -> float:
+    """The virtual clock."""
     return asyncio.get_running_loop().time()
 
 

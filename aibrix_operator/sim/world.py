@@ -23,8 +23,8 @@ from aibrix_operator.modelclaim import reconcile
 from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.sim.laws import Laws
 from aibrix_operator.sim.runtimes import SimulatedEngine, SimulatedRuntime, SimulatedRuntimes
+from aibrix_operator.sim.sleep_laws import SleepLaws
 from aibrix_operator.sim.store import Store, wall
 
 NAMESPACE = "default"
@@ -42,7 +42,7 @@ class SimulatedCluster:
         self.store = Store()
         self.runtimes = SimulatedRuntimes()
         self.world: World
-        self.laws = Laws(self.store, lambda: self.world.writing)
+        self.laws = SleepLaws(self.store, lambda: self.world.writing)
         self.store.changed = self.laws.changed
         self.runtimes.called, self.runtimes.answered = self.laws.called, self.laws.answered
         self._pods = 0

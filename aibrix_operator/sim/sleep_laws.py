@@ -1,0 +1,139 @@
+"""What must hold of every sleep and every wake, watched from outside as they arrive at a runtime.
+
+Beside ``laws`` and in the same way: it knows what the API server holds and what runtimes have answered, nothing of what
+the controller thinks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import InstancePhase
+from aibrix_operator.api.route import RouteError, RouteState, parse_route
+from aibrix_operator.cluster.resource import PODS, Object, Resource
+from aibrix_operator.modelclaim.snapshot import Claim
+from aibrix_operator.runtime_api import wire
+from aibrix_operator.runtime_api.wire import EnginePhase
+from aibrix_operator.sim.laws import Laws, Told, now_s
+
+
+@dataclass(slots=True)
+class SleepLaws(Laws):
+    """All laws: those of the ledger, and those of sleeps and wakes."""
+
+    operations: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    """(Pod UID, claim UID, request) → ids of the wakes that were sent for it."""
+    annotated_s: dict[str, float] = field(default_factory=dict)
+    """Pod UID → when somebody else last changed its annotations."""
+
+    def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
+        """The store took a change; ``verb`` is empty when it was not the controller's."""
+        Laws.changed(self, verb, resource, old, new)
+        if (
+            resource == PODS
+            and not verb
+            and new is not None
+            and (old is None or _annotations(old) != _annotations(new))
+        ):
+            self.annotated_s[new["metadata"]["uid"]] = now_s()
+
+    def called(self, ip: str, request: wire.Request) -> None:
+        """A call that changes something arrives at a runtime."""
+        Laws.called(self, ip, request)
+        pod = next((p for p in self._pods() if p["status"].get("podIP") == ip), None)
+        if pod is None or not isinstance(request, wire.SleepRequest | wire.WakeRequest):
+            return
+        name, told = pod["metadata"]["name"], [t for t in self._recent(ip) if t.snapshot is not None]
+        claim = next((c for c in self._claims() if c.model == request.model_name and c.instance_on(name)), None)
+        if claim is None or not told:
+            self._break(f"{request.model_name} on {name} is sent to sleep or woken, and nothing says that it is there")
+        elif isinstance(request, wire.SleepRequest):
+            self._check_sleep(pod, claim, told)
+        else:
+            self._check_wake(pod, claim, told, request)
+
+    def _check_sleep(self, pod: Object, claim: Claim, told: list[Told]) -> None:
+        """No request is lost by a sleep, and one engine of a card sleeps or wakes at a time."""
+        name = pod["metadata"]["name"]
+        if claim.spec.engine != "vllm":
+            self._break(f"{claim.name} on {name} is put to sleep, and is no vLLM engine")
+        if _route_state(pod, claim) is RouteState.ACTIVE:
+            self._break(f"{claim.name} on {name} is put to sleep while it is on the route")
+        engines = [e for t in told if (e := t.engine_of(claim)) is not None]
+        if not any(e.request_metrics_observed and not e.requests_running + e.requests_waiting for e in engines):
+            self._break(f"{claim.name} on {name} is put to sleep, and no reading showed it without requests")
+        if names.wake_annotation(claim.name) in _annotations(pod) and not self._is_told_late(pod):
+            self._break(f"{claim.name} on {name} is put to sleep while it is asked for")
+        self._check_alone(name, claim, told, "put to sleep")
+
+    def _check_wake(self, pod: Object, claim: Claim, told: list[Told], request: wire.WakeRequest) -> None:
+        """A wake is asked for, is one operation, and finds its seat free with everybody held to what was planned."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        instance, value = claim.instance_on(name), request.operation_id.rpartition("/")[2]
+        if value != _annotations(pod).get(names.wake_annotation(claim.name)) and not self._is_told_late(pod):
+            self._break(f"{claim.name} on {name} is woken, and nobody asks for it")
+        sent = self.operations[uid, claim.uid, value]
+        sent.add(request.operation_id)
+        if len(sent) > 1:
+            self._break(f"{claim.name} on {name} is woken by {len(sent)} operations for one request")
+        self._check_alone(name, claim, told, "woken")
+        if all(t.usable_bytes < 0 for t in told) or instance is None or instance.phase is InstancePhase.FAILED:
+            return
+        taken = [self._taken(name, claim, t) for t in told]
+        if all(bytes_ > t.usable_bytes for bytes_, t in zip(taken, told, strict=True) if t.usable_bytes >= 0):
+            self._break(
+                f"{claim.name} on {name} is woken, limits and footprints with its own seat are {min(taken)} bytes, "
+                f"on a card of {told[-1].usable_bytes}"
+            )
+
+    def _taken(self, pod: str, waker: Claim, told: Told) -> int:
+        """Footprints and limits in force of everybody there, the waker awake at its floor or above."""
+        total = 0
+        for claim in self._claims():
+            instance = claim.instance_on(pod)
+            engine = told.engine_of(claim)
+            if instance is None or claim.seat is None:
+                continue
+            if instance.phase is InstancePhase.FAILED and (engine is None or not engine.alive):
+                continue
+            is_asleep = engine is not None and engine.phase is EnginePhase.SLEEPING and claim.uid != waker.uid
+            if is_asleep and engine is not None and self._lends(pod) and engine.sleeping_footprint_bytes:
+                total += engine.sleeping_footprint_bytes
+                continue
+            footprint = min(s.footprint_bytes for s in self._seats(claim))
+            floor = min(s.kv_floor_bytes for s in self._seats(claim))
+            in_force = 0 if engine is None else max(engine.kv_capacity_bytes, 0)
+            total += footprint + max(floor, min(in_force, instance.kv_limit_bytes))
+        return total
+
+    def _check_alone(self, pod: str, claim: Claim, told: list[Told], what: str) -> None:
+        """No other engine of the card is seen on its way out of sleep: asked for, booting, and not restarted."""
+        for other in self._claims():
+            instance = other.instance_on(pod)
+            if other.uid == claim.uid or instance is None:
+                continue
+            annotations = next((_annotations(p) for p in self._pods() if p["metadata"]["name"] == pod), {})
+            engines = [t.engine_of(other) for t in told]
+            is_waking = all(e is not None and e.phase is EnginePhase.BOOTING and not e.restart_count for e in engines)
+            if is_waking and names.wake_annotation(other.name) in annotations and instance.port:
+                self._break(f"{claim.name} on {pod} is {what} while {other.name} wakes there")
+
+    def _is_told_late(self, pod: Object) -> bool:
+        """Whether the Pod's annotations changed so lately that the controller need not know."""
+        return now_s() - self.annotated_s.get(pod["metadata"]["uid"], float("-inf")) <= self._late_s
+
+
+def _annotations(pod: Object) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
+
+
+def _route_state(pod: Object, claim: Claim) -> RouteState | None:
+    text = _annotations(pod).get(names.route_annotation(claim.name))
+    if text is None:
+        return None
+    try:
+        return parse_route(text).state
+    except RouteError:
+        return None
