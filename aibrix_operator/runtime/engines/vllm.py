@@ -155,11 +155,12 @@ class Vllm:
         """The sleep itself. One that answers an error is asked for again.
 
         A neighbour that took memory meanwhile makes vLLM's own check fail although the weights are off the card
-        already, and the next call finishes it.
+        already, and the next call finishes it. Its mode leaves a request that came to the paused engine waiting for
+        the wake; the default would end it, and no metric shows it.
         """
         for attempt in range(1, SLEEP_ATTEMPTS + 1):
             try:
-                await door.post(f"/sleep?level={level}")
+                await door.post(f"/sleep?level={level}&mode=wait")
             except EngineStatusError:
                 if attempt == SLEEP_ATTEMPTS:
                     raise

@@ -8,7 +8,12 @@ from aibrix_operator.runtime.engines import vllm
 from aibrix_operator.runtime.engines.door import EngineCallError, EngineStatusError, EngineTimeoutError
 from aibrix_operator.runtime.engines.kind import SleepRefusedError, StillServingError, Waking
 
-PAUSE, SLEEP, RESUME, WAKE = "/sleep?level=0&mode=wait", "/sleep?level=1", "/wake_up?tags=scheduling", "/wake_up"
+PAUSE, SLEEP, RESUME, WAKE = (
+    "/sleep?level=0&mode=wait",
+    "/sleep?level=1&mode=wait",
+    "/wake_up?tags=scheduling",
+    "/wake_up",
+)
 STATE = "/is_sleeping"
 AWAKE, ASLEEP = (200, '{"is_sleeping": false}'), (200, '{"is_sleeping": true}')
 KIND = vllm.Vllm(between_attempts_s=0)
@@ -47,7 +52,7 @@ async def test_the_engine_first_finishes_its_requests_then_sleeps_then_says_so(e
     await sleep(engine)
     assert engine.calls == [f"POST {PAUSE}", f"POST {SLEEP}", f"GET {STATE}"]
     await sleep(engine, level=2)
-    assert engine.posts()[2:] == [PAUSE, "/sleep?level=2"]
+    assert engine.posts()[2:] == [PAUSE, "/sleep?level=2&mode=wait"]
 
 
 async def test_an_engine_that_does_not_finish_serves_on(engine):
