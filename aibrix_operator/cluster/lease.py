@@ -45,6 +45,16 @@ class Leases(Protocol):
     ) -> Object: ...
 
 
+class Lead(Protocol):
+    """Whether this replica leads. May be asked in any thread."""
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def term(self) -> Term | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
     """Which Lease, and its pace. ValueError when two renewals do not fit into the time that a leader has."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from aibrix_operator.api.term import TERM_HEADER, Term
 from aibrix_operator.cluster import errors
-from aibrix_operator.cluster.lease import Elector
+from aibrix_operator.cluster.lease import Lead
 from aibrix_operator.cluster.resource import Object, Resource
 from aibrix_operator.modelclaim.world import World, Writer
 
@@ -30,7 +30,7 @@ class LeadersWriter:
     The elector ends them too, but a process that was stopped and goes on runs what is due in any order.
     """
 
-    def __init__(self, cluster: Writer, elector: Elector) -> None:
+    def __init__(self, cluster: Writer, elector: Lead) -> None:
         self._cluster = cluster
         self._elector = elector
 
@@ -69,7 +69,7 @@ class LeadersWriter:
             raise NotLeading(f"this replica does not lead, so {resource.plural} {name} was not written")
 
 
-def fence(elector: Elector) -> Mapping[str, str] | None:
+def fence(elector: Lead) -> Mapping[str, str] | None:
     """What runtimes are told with each call; None when nothing may be changed."""
     term = elector.term
     return None if term is None else {TERM_HEADER: str(term)}

@@ -25,7 +25,8 @@ from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.events import EventRecorder
-from aibrix_operator.cluster.lease import Elector, LeaseSettings
+from aibrix_operator.cluster.lease import LeaseSettings
+from aibrix_operator.cluster.lease_thread import ElectionThread
 from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, key_of
 from aibrix_operator.cluster.watch import Change, Watch, without_bookkeeping
 from aibrix_operator.modelclaim import handlers, leading, reconcile
@@ -70,7 +71,8 @@ async def serve(settings: Settings) -> None:
         await Cluster.connect(settings.kubeconfig) as cluster,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        elector = Elector(cluster, settings.lease, _identity())
+        connect = partial(Cluster.connect, settings.kubeconfig, max_connections=2)
+        elector = ElectionThread(connect, settings.lease, _identity())
         recorder = EventRecorder(cluster, component="aibrix-operator", instance=socket.gethostname())
         runtimes = RuntimeClient(session, token, partial(leading.fence, elector))
         world = World(LeadersWriter(cluster, elector), runtimes, recorder, lambda: datetime.now(UTC))
@@ -100,7 +102,7 @@ def _identity() -> str:
 class _Replica:
     """What runs beside kopf: the watches, the election and the probes."""
 
-    def __init__(self, cluster: Cluster, elector: Elector, world: World, settings: Settings) -> None:
+    def __init__(self, cluster: Cluster, elector: ElectionThread, world: World, settings: Settings) -> None:
         self.world = world
         self.settings = settings
         self.is_to_end = asyncio.Event()
@@ -111,7 +113,6 @@ class _Replica:
         self._synced = asyncio.Event()
         self._leading = Leading(world, self._list_claims, self._watch_over)
         self._background: list[asyncio.Task[None]] = []
-        self._election: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._probes: Probes | None = None
         if settings.liveness_endpoint is not None:
@@ -125,7 +126,7 @@ class _Replica:
         for watch in self._watches:
             self._run(watch.run(), f"watch of {watch.resource.plural}")
         self._run(self._follow_claims(), "list of claims")
-        self._election = self._run(self._elect(), "election")
+        self._run(self._elect(), "election")
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -150,14 +151,11 @@ class _Replica:
         """End between steps, give the lease back, write the last Events. Again is fine."""
         if not self._background:
             return
-        if self._election is not None and not self._elector.is_leader:
-            self._election.cancel()
         await self._leading.close(STOP_GRACE_S)  # the election still renews meanwhile
         background, self._background = self._background, []
         for task in background:
             task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
-        await self._elector.release()
+        await asyncio.gather(*background, return_exceptions=True)  # the election's end gives the Lease back
         with contextlib.suppress(errors.ClusterError):  # Events are told if they can be
             await self.world.recorder.stop(2.0)
         if self._probes is not None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pathlib
+import threading
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -13,6 +16,7 @@ from aibrix_operator.api.term import Term, parse_term
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.lease import Elector, LeaseSettings
+from aibrix_operator.cluster.lease_thread import ElectionThread
 from aibrix_operator.cluster.resource import LEASES, Object, Resource
 
 pytestmark = pytest.mark.integration
@@ -165,3 +169,69 @@ async def test_create_get_and_update_are_all_the_rights_that_are_needed(api_serv
         await replica.crash()
         await replica.elector.release()
     assert "holderIdentity" not in (await lease(cluster, namespace))["spec"]
+
+
+class Threaded:
+    """A replica whose election runs beside its loop."""
+
+    def __init__(self, kubeconfig: pathlib.Path, namespace: str) -> None:
+        self.election = ElectionThread(
+            partial(Cluster.connect, kubeconfig), LeaseSettings(namespace, NAME, duration_s=1, renew_s=0.2), "threaded"
+        )
+        self.started, self.ended = asyncio.Event(), asyncio.Event()
+        self.threads: set[str] = set()
+        self.task = asyncio.create_task(self.election.run(self._begin, self._end))
+
+    def _begin(self, term: Term) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.started.set()
+
+    async def _end(self) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.ended.set()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):  # as was just asked
+            await self.task
+
+
+@pytest.fixture
+async def threaded(api_server, namespace: str) -> AsyncIterator[Threaded]:
+    replica = Threaded(api_server.kubeconfig, namespace)
+    await within(10, replica.started)
+    yield replica
+    await replica.stop()
+
+
+async def test_a_loop_that_is_busy_for_longer_than_the_lease_lasts_keeps_the_lead(cluster, namespace, threaded):
+    first = threaded.election.term
+    assert first is not None
+    time.sleep(2.5)  # noqa: ASYNC251 - what a long pass does to the loop
+    assert threaded.election.term == first
+    await asyncio.sleep(0)
+    assert not threaded.ended.is_set()
+    assert (await lease(cluster, namespace))["spec"]["holderIdentity"] == "threaded"
+
+
+async def test_an_election_that_is_cancelled_gives_the_lease_back_first(cluster, namespace, threaded):
+    await threaded.stop()
+    assert not threaded.election.is_leader
+    assert threaded.election.term is None
+    assert "holderIdentity" not in (await lease(cluster, namespace))["spec"]
+
+
+async def test_a_lost_term_is_told_in_the_callers_loop(cluster, namespace, threaded):
+    threaded.started.clear()
+    await cluster.delete(LEASES, namespace, NAME)
+    await within(5, threaded.ended)
+    await within(5, threaded.started)
+    assert threaded.threads == {threading.current_thread().name}
+
+
+async def test_an_election_without_a_cluster_says_so(namespace):
+    async def fail() -> Cluster:
+        raise ConnectionError("no such cluster")
+
+    with pytest.raises(ConnectionError, match="no such cluster"):
+        await ElectionThread(fail, LeaseSettings(namespace, NAME), "x").run(lambda _: None, lambda: asyncio.sleep(0))
