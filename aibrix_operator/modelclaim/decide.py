@@ -165,8 +165,7 @@ def _instances_after(claim: Claim, draft: Draft, found: Findings) -> tuple[list[
             return instances, start_error  # the new place is ready, and the old engine has yet to be asked to stop
         if claim.status.instances:
             found.notes[claim.uid].append(moving.moved_note(claim, record_pod))
-            draft.remember_claim(claim, asked_to_stop=frozenset(), wake_request=None, going_to_sleep=None)
-            draft.remember_claim(claim, moved_from=claim.status.instances)
+            draft.remember_claim(claim, wake_request=None, going_to_sleep=None, moved_from=claim.status.instances)
         instances = [Instance(pod=record_pod, kv_limit_bytes=record_bytes)]
     return instances, start_error
 

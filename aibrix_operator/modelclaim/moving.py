@@ -106,9 +106,10 @@ def _leave(claim: Claim, instance: Instance, draft: Draft) -> bool:
 
 
 def put_back(claim: Claim, draft: Draft) -> tuple[Instance, ...]:
-    """The failed instances that a new one replaced, if that was not started and their Pods are still there."""
-    pods = draft.fleet.pods
-    return tuple(i for i in draft.claim_memory(claim).moved_from if i.pod in pods and pods[i.pod].is_running)
+    """The failed instances that a new one replaced, if that was not started and their Pods are still there. Their seat
+    was given up with their engine, so they are promised nothing."""
+    pods, left = draft.fleet.pods, draft.claim_memory(claim).moved_from
+    return tuple(i.model_copy(update={"kv_limit_bytes": 0}) for i in left if i.pod in pods and pods[i.pod].is_running)
 
 
 def not_moved_note(to_pod: str, error: str) -> Note:

@@ -87,12 +87,13 @@ def _sleep_ended(claim: Claim, finished: Finished, draft: Draft) -> None:
 
 def _forget_carried_out(claim: Claim, draft: Draft) -> None:
     memory = draft.claims.get(claim.uid)
-    if memory is None or claim.is_writing or not (memory.refused_on or memory.passed_over):
+    if memory is None or claim.is_writing or not (memory.refused_on or memory.passed_over or memory.asked_to_stop):
         return
     recorded = {draft.fleet.pods[i.pod].uid for i in claim.status.instances if i.pod in draft.fleet.pods}
     draft.remember_claim(
         claim,
         refused_on={uid: text for uid, text in memory.refused_on.items() if uid in recorded},
         passed_over=memory.passed_over & recorded,
+        asked_to_stop=memory.asked_to_stop & recorded,
         started_on=memory.started_on & recorded,
     )

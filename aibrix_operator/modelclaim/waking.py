@@ -60,10 +60,9 @@ def take_turns(account: Account, draft: Draft) -> Turn:
     if not requests:
         return Turn()
     if account.card is None:
-        if not account.pod.lends_seats:
-            return Turn(grants=tuple(requests))  # no cards, or not judgeable: the seat was kept all the time
         why = f"its card cannot be accounted for: {account.hole or 'it has not been read yet'}"
-        return Turn(waits=tuple((s, why) for s in requests))
+        kept = tuple(s for s in requests if not account.has_cards or _has_kept_seat(s, account.pod))
+        return Turn(grants=kept, waits=tuple((s, why) for s in requests if s not in kept))
     pod = account.pod
     card = Card(
         pod.name,
@@ -104,6 +103,13 @@ def idle_neighbours(account: Account, draft: Draft) -> list[tuple[float, Sitting
     return sorted(((i, s) for i, s in idle if i >= window), key=lambda pair: (-pair[0], pair[1].claim.name))
 
 
+def _has_kept_seat(sitting: Sitting, pod: Pod) -> bool:
+    """Whether the sleeper's seat was its own all the time, so that it can wake on a card that cannot be judged: its
+    pool keeps reserves, and its record shows that it did before."""
+    seat = sitting.claim.seat
+    return not pod.lends_seats and (seat is None or sitting.instance.kv_limit_bytes >= seat.kv_floor_bytes)
+
+
 def has_room(card: Card) -> bool:
     """Whether nothing is promised or held past what the card has."""
     return card.room_ever_bytes >= 0 and card.room_now_bytes >= 0
@@ -133,7 +139,8 @@ def wake_sleepers(account: Account, draft: Draft) -> None:
     if not pod.is_running or pod.reading.is_pending:
         return
     for sitting in account.sittings:
-        _keep_request(account, sitting, draft)
+        if sitting.is_recorded:
+            _keep_request(account, sitting, draft)
     turn = take_turns(account, draft)
     for sitting in turn.grants:
         _grant(account, sitting, draft)
@@ -155,7 +162,7 @@ def _keep_request(account: Account, sitting: Sitting, draft: Draft) -> None:
     memory = draft.claim_memory(claim)
     known = memory.wake_request
     if value is None or claim.is_deleting:
-        if known is not None and known.pod_uid == pod.uid:
+        if known is not None:
             draft.remember_claim(claim, wake_request=None)
         return
     if value == memory.refused_wake:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import InstancePhase
 from aibrix_operator.api.route import RouteError, RouteState, parse_route
-from aibrix_operator.cluster.resource import PODS, Object, Resource
+from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object, Resource
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase
 from aibrix_operator.sim.laws import Laws, Told, now_s
+
+LENDS = 'noWakeReserveWhileAsleep":true'
 
 
 @dataclass(slots=True)
@@ -25,12 +27,16 @@ class SleepLaws(Laws):
 
     operations: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     """(Pod UID, claim UID, request) → ids of the wakes that were sent for it."""
+    lent_s: float = float("-inf")
+    """When a pool's policy last ceased to lend seats."""
     annotated_s: dict[str, float] = field(default_factory=dict)
     """Pod UID → when somebody else last changed its annotations."""
 
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
         Laws.changed(self, verb, resource, old, new)
+        if resource == DEPLOYMENTS and LENDS in str(old) and LENDS not in str(new):
+            self.lent_s = now_s()
         if (
             resource == PODS
             and not verb
@@ -98,12 +104,15 @@ class SleepLaws(Laws):
                 continue
             if instance.phase is InstancePhase.FAILED and (engine is None or not engine.alive):
                 continue
-            is_asleep = engine is not None and engine.phase is EnginePhase.SLEEPING and claim.uid != waker.uid
-            if is_asleep and engine is not None and self._lends(pod) and engine.sleeping_footprint_bytes:
-                total += engine.sleeping_footprint_bytes
-                continue
             footprint = min(s.footprint_bytes for s in self._seats(claim))
             floor = min(s.kv_floor_bytes for s in self._seats(claim))
+            is_asleep = engine is not None and engine.phase is EnginePhase.SLEEPING and claim.uid != waker.uid
+            # A record below the floor shows a seat that was lent; its own wake waits until it is free again.
+            if is_asleep and (self._lends(pod) or instance.kv_limit_bytes < floor):
+                held = None if engine is None else engine.sleeping_footprint_bytes
+                if held:
+                    total += held
+                    continue
             in_force = 0 if engine is None else max(engine.kv_capacity_bytes, 0)
             total += footprint + max(floor, min(in_force, instance.kv_limit_bytes))
         return total
@@ -119,6 +128,10 @@ class SleepLaws(Laws):
             is_waking = all(e is not None and e.phase is EnginePhase.BOOTING and not e.restart_count for e in engines)
             if is_waking and names.wake_annotation(other.name) in annotations and instance.port:
                 self._break(f"{claim.name} on {pod} is {what} while {other.name} wakes there")
+
+    def _lends(self, pod: str) -> bool:
+        """Whether the Pod's pool gives sleepers' seats away, or did when the controller last heard of it."""
+        return Laws._lends(self, pod) or now_s() - self.lent_s <= self._late_s
 
     def _is_told_late(self, pod: Object) -> bool:
         """Whether the Pod's annotations changed so lately that the controller need not know."""

@@ -1,0 +1,63 @@
+"""The laws of sleeps and wakes catch a controller that breaks them."""
+
+import pytest
+from simulated import CARD_24, GIB, model
+from sleepers import lending, seat_asleep
+
+from aibrix_operator.runtime_api import wire
+from aibrix_operator.runtime_api.client import base_url
+from aibrix_operator.sim import loop
+from aibrix_operator.sim.world import SimulatedCluster
+
+WARM_0 = base_url("10.0.0.1")
+
+
+def broken_by(story):
+    """What the laws say of ``async def story(cluster)``, beside a controller that keeps them."""
+
+    async def play():
+        async with SimulatedCluster() as cluster:
+            cluster.add_pod("warm-0", CARD_24)
+            cluster.set_policy(lending())
+            cluster.seat("a", "warm-0", 6 * GIB, GIB, limit_bytes=6 * GIB)
+            cluster.seat("busy", "warm-0", 8 * GIB, GIB, limit_bytes=3 * GIB, running=1)
+            seat_asleep(cluster, "sleeper", "warm-0", 9 * GIB, GIB, limit_bytes=0, asleep_bytes=GIB)
+            await cluster.run(3)
+            assert cluster.laws.broken == []
+            await story(cluster)
+            return "\n".join(cluster.laws.broken)
+
+    return loop.run(play())
+
+
+async def sleep(cluster, claim):
+    request = wire.SleepRequest(model_name=model(claim), level=1, operation_id="sleep")
+    await cluster.runtimes.sleep(WARM_0, request)
+
+
+async def wake(cluster, claim, operation_id="wake"):
+    await cluster.runtimes.wake(WARM_0, wire.WakeRequest(model_name=model(claim), operation_id=operation_id))
+
+
+@pytest.mark.parametrize(
+    ("claim", "what"),
+    [("a", "while it is on the route"), ("busy", "no reading showed it without requests")],
+)
+def test_a_sleep_of_an_engine_that_may_serve_is_caught(claim, what):
+    assert what in broken_by(lambda cluster: sleep(cluster, claim))
+
+
+def test_a_wake_that_nobody_asked_for_is_caught():
+    assert "nobody asks for it" in broken_by(lambda cluster: wake(cluster, "sleeper"))
+
+
+def test_a_wake_without_its_seat_free_is_caught():
+    assert "limits and footprints with its own seat" in broken_by(lambda cluster: wake(cluster, "sleeper"))
+
+
+def test_a_second_operation_for_one_request_is_caught():
+    async def twice(cluster):
+        await wake(cluster, "sleeper", "one/at")
+        await wake(cluster, "sleeper", "two/at")
+
+    assert "by 2 operations for one request" in broken_by(twice)
