@@ -116,7 +116,9 @@ class _Replica:
         self._failure: BaseException | None = None
         self._probes: Probes | None = None
         if settings.liveness_endpoint is not None:
-            self._probes = Probes(settings.liveness_endpoint, self._synced.is_set, lambda: elector.is_leader)
+            self._probes = Probes(
+                settings.liveness_endpoint, self._synced.is_set, lambda: elector.is_leader, world.metrics.registry
+            )
 
     async def start(self) -> None:
         """Begin to fill the caches, and to take part in the election once they are full."""

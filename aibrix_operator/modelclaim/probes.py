@@ -6,25 +6,36 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry, exposition
 
 READY_PATH = "/readyz"
+METRICS_PATH = "/metrics"
 _SHUTDOWN_S = 1.0
 
 
 class Probes:
-    """Answers liveness at the path of ``url`` and readiness at ``/readyz`` beside it."""
+    """Answers liveness at the path of ``url``, with ``/readyz`` and ``/metrics`` beside it."""
 
-    def __init__(self, url: str, is_ready: Callable[[], bool], is_leader: Callable[[], bool]) -> None:
+    def __init__(
+        self, url: str, is_ready: Callable[[], bool], is_leader: Callable[[], bool], metrics: CollectorRegistry
+    ) -> None:
         """``url`` is such as ``http://0.0.0.0:8081/healthz``. ValueError for anything else."""
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname or not parts.port or parts.path in ("", "/", READY_PATH):
+        if (
+            parts.scheme != "http"
+            or not parts.hostname
+            or not parts.port
+            or parts.path in ("", "/", READY_PATH, METRICS_PATH)
+        ):
             raise ValueError(f"{url!r} is no address for liveness: give one such as http://0.0.0.0:8081/healthz")
         self._address = parts.hostname, parts.port
         self._is_ready = is_ready
         self._is_leader = is_leader
+        self._metrics = metrics
         app = web.Application()
         app.router.add_get(parts.path, self._alive)
         app.router.add_get(READY_PATH, self._ready)
+        app.router.add_get(METRICS_PATH, self._scraped)
         self._runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=_SHUTDOWN_S)
 
     async def start(self) -> None:
@@ -46,3 +57,8 @@ class Probes:
         is_ready = self._is_ready()
         said = {"status": "ready" if is_ready else "not ready", "leader": self._is_leader()}
         return web.json_response(said, status=200 if is_ready else 503)
+
+    async def _scraped(self, request: web.Request) -> web.Response:
+        """The controller's metrics, of claims also on replicas that do not lead."""
+        encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})

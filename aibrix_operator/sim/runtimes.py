@@ -154,12 +154,17 @@ class SimulatedRuntime:
             cached_artifacts=self.cached_artifacts,
         )
 
+    @property
+    def pool_bytes(self) -> int:
+        """The limit that an engine comes up with: the whole card. A mock accelerator has no memory, and no segment."""
+        return max(map(abs, self.usable_bytes), default=0) or -1
+
     def activate(self, request: wire.ActivateRequest) -> Outcome[wire.ActivateResponse]:
         """Start an engine under the default limit, which is the whole card."""
         engine = self.engines.get(request.model_name)
         if engine is None or engine.phase is EnginePhase.FAILED:
             now_s = asyncio.get_running_loop().time()
-            limit = max(map(abs, self.usable_bytes), default=-1)
+            limit = self.pool_bytes
             engine = SimulatedEngine(
                 request.model_name, request, next(self._ports), limit, now_s + self.boot_s, since=now_s
             )
@@ -213,7 +218,7 @@ class SimulatedRuntime:
         """The new process makes a new segment, under the default limit."""
         engine.phase, engine.since = EnginePhase.BOOTING, engine.boots_until_s
         engine.boots_until_s += self.boot_s
-        engine.mapped_bytes, engine.limit_bytes = 0, max(map(abs, self.usable_bytes), default=-1)
+        engine.mapped_bytes, engine.limit_bytes = 0, self.pool_bytes
 
     def fail(self, model: str, error: str = "the engine ended for the sixth time") -> None:
         """An engine dies for good."""

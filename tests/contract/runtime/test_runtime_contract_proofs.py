@@ -9,7 +9,7 @@ import pytest
 from sidecar_process import ASLEEP_BYTES, AWAKE_BYTES, ipc_name, until
 from test_runtime_contract_operations import operation, segment_of
 
-TOKENS = 250
+TOKENS = 500
 EVENTS = TOKENS + 2  # role, tokens, [DONE]
 
 

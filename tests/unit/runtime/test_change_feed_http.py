@@ -93,7 +93,8 @@ async def test_a_killed_sidecar_breaks_the_poll_and_tells_nothing_of_its_engines
     sidecar, base = process
     version = await version_at(client, base)
     poll = asyncio.create_task(client.changes(base, version, 40.0))
-    assert await version_at(client, base) == version  # sent after it, so it waits by now
+    assert await version_at(client, base) == version  # sent after it
     sidecar.kill()
-    assert isinstance(await asyncio.wait_for(poll, DEADLINE_S), Unknown)
+    # On a busy machine its connection may not have been made yet, and then it was never sent.
+    assert isinstance(await asyncio.wait_for(poll, DEADLINE_S), Unknown | NotSent)
     assert isinstance(await client.changes(base, version, 40.0), NotSent)
