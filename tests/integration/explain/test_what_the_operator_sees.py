@@ -93,13 +93,14 @@ def test_the_explanation_is_the_condition_and_the_plan_foresaw_both(sandbox, kub
 
 def test_one_frame_of_top_shows_the_card_and_who_waits(sandbox, claims, tmp_path):
     picture = tmp_path / "top.svg"
-    shown, deadline = None, time.monotonic() + WITHIN_S
+    shown, frame, deadline = None, "", time.monotonic() + WITHIN_S
     while shown is None:  # a busy machine may make the sidecar miss one reading of an engine's load
-        assert time.monotonic() < deadline, done.stdout
+        assert time.monotonic() < deadline, frame
         done = run(sandbox, "top", "--once", "--namespace", "default", "--svg", str(picture))
         assert done.returncode == 0, done.stderr
-        shown = re.search(r"seen-a +serving +idle +█ 30.0 GiB +▓ 0.0 of ░ 17.5 GiB", done.stdout)
-    assert re.search(r"seen-c +Pending +NoMatchingPods: no warm pod can hold this model", done.stdout)
+        frame = done.stdout
+        shown = re.search(r"seen-a +serving +idle +█ 30.0 GiB +▓ 0.0 of ░ 17.5 GiB", frame)
+    assert re.search(r"seen-c +Pending +NoMatchingPods: no warm pod can hold this model", frame)
     assert "seen-c" in picture.read_text()
 
 
