@@ -91,7 +91,7 @@ def _judge_ready(case: _Case, engine: ModelState) -> Verdict:
         return Verdict(verdict.instance, verdict.notes, is_above_record=True)
     # A sleeper that lent its seat has a record of 0. Woken past us, it serves once the card is divided for it; where
     # no card can be divided for it, an engine without record is one from before there were records.
-    is_undivided = record == 0 and (in_force == 0 or (case.is_judged and in_force > 0))
+    is_undivided = record == 0 and ((case.is_judged and in_force >= 0) or (case.pod.lends_seats and in_force == 0))
     if record in (0, in_force) and not is_undivided:
         return case.becomes(InstancePhase.ACTIVE, *_starting(case, engine), _routable(case, engine), port=engine.port)
     verdict = case.becomes(InstancePhase.ACTIVATING, *_starting(case, engine), port=engine.port)

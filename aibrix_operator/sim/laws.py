@@ -65,6 +65,9 @@ class Laws:
     """(Pod, claim) → when its active route was taken away."""
     claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))
     """Claim UID → its versions of late."""
+    delay_s: float = 0.0
+    """The last delay of watches, under which changes are on their way until ``delayed_until_s``."""
+    delayed_until_s: float = float("-inf")
     parsed: dict[str, Claim | None] = field(default_factory=dict)
     """By resourceVersion, which no two objects of a store share."""
 
@@ -78,6 +81,8 @@ class Laws:
 
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
+        if self.store.watch_delay_s:
+            self.delay_s, self.delayed_until_s = self.store.watch_delay_s, now_s() + self.store.watch_delay_s
         if resource == MODEL_CLAIMS and new is not None:
             claim, before = self._parsed(new), None if old is None else self._parsed(old)
             if claim is None:
@@ -276,7 +281,8 @@ class Laws:
     @property
     def _late_s(self) -> float:
         """How long ago something may have changed without the controller's knowledge."""
-        return UNDER_WAY_S + self.store.watch_delay_s
+        is_delayed = now_s() <= self.delayed_until_s + UNDER_WAY_S
+        return UNDER_WAY_S + max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0)
 
     def _seats(self, claim: Claim) -> list[Seat]:
         """What the claim declares, and what it declared a moment ago."""

@@ -48,7 +48,7 @@ class SleepLaws(Laws):
     def called(self, ip: str, request: wire.Request) -> None:
         """A call that changes something arrives at a runtime."""
         Laws.called(self, ip, request)
-        pod = next((p for p in self._pods() if p["status"].get("podIP") == ip), None)
+        pod = next((p for p in self._pods() if (p.get("status") or {}).get("podIP") == ip), None)
         if pod is None or not isinstance(request, wire.SleepRequest | wire.WakeRequest):
             return
         name, told = pod["metadata"]["name"], [t for t in self._recent(ip) if t.snapshot is not None]
