@@ -79,6 +79,9 @@ class CardMemory:
     undividable: str = ""
     """Why its limits could not be lowered, until the round after ``undividable_until_s``."""
     undividable_until_s: float = 0.0
+    unasked: str = ""
+    """Why its runtime could not be asked to start an engine, until the round after ``unasked_until_s``."""
+    unasked_until_s: float = 0.0
     promised_bytes: int = 0
     """Promised to started instances at the last pass: the measure of room that came free."""
     was_judged: bool = False

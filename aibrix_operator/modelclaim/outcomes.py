@@ -53,8 +53,11 @@ def _started(claim: Claim, finished: Finished, draft: Draft) -> None:
         case NotSent() if has_run:
             draft.remember_claim(claim, start_again_s=draft.now.monotonic_s + ROUND_S)
             draft.wake_at(draft.now.monotonic_s + ROUND_S)
-        case NotSent(left_alone=True):
+        case NotSent(left_alone=True, message=message):
             draft.remember_claim(claim, passed_over=memory.passed_over | {pod_uid})
+            pod = draft.fleet.pods.get(pod_name)
+            if pod is not None and pod.uid == pod_uid:
+                draft.remember_card(pod, unasked=message, unasked_until_s=draft.now.monotonic_s + ROUND_S)
         case NotSent(message=message) | Refused(message=message):
             if has_run:
                 message = f"model {claim.model} had no engine on pod {pod_name}, and starting one failed: {message}"

@@ -192,6 +192,8 @@ class Placements:
             return Obstacle(ObstacleKind.LEFT_ALONE, pod.reading.error)
         if account.hole:
             return Obstacle(ObstacleKind.HOLE, account.hole)
+        if memory.unasked and self.draft.now.monotonic_s < memory.unasked_until_s:
+            return Obstacle(ObstacleKind.LEFT_ALONE, memory.unasked)
         snapshot = pod.reading.snapshot
         if snapshot is not None and account.has_cards and pod.gpu_count == 0 and wanted_gpus:
             reported = sum(a.hbm_total_bytes > 0 for a in snapshot.accelerators)
