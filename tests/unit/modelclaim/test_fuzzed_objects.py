@@ -23,7 +23,7 @@ from aibrix_operator.sim.store import wall
 from aibrix_operator.sim.world import NAMESPACE, POOL
 
 AT_ONCE = 20
-WORLDS = 25
+WORLDS = 60
 """Each sees ``AT_ONCE`` objects at once, which is quicker than a world for each."""
 fuzz = settings(
     max_examples=WORLDS,
