@@ -21,8 +21,8 @@ from aibrix_operator.modelclaim.world import World
 log = logging.getLogger(__name__)
 
 AUDIT_S = 10.0
-REST = 2.0
-"""A namespace rests twice as long as its last pass took: what happens meanwhile is one pass, not many, and the steps of
+REST = 1.0
+"""A namespace rests as long as its last pass took: what happens meanwhile is one pass, not many, and the steps of
 the last plan get the event loop."""
 
 
