@@ -62,7 +62,7 @@ def claims(kubectl) -> Iterator[tuple[str, ...]]:
 
 
 def run(sandbox, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig)}
+    environment = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig), "COLUMNS": "100"}
     return subprocess.run(
         [*COMMAND, *arguments], env=environment, capture_output=True, text=True, timeout=WITHIN_S, check=False
     )
