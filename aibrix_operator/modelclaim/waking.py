@@ -247,7 +247,7 @@ def _is_waking(sitting: Sitting, draft: Draft) -> bool:
 
 
 def _wait(account: Account, sitting: Sitting, why: str, draft: Draft) -> None:
-    """It stays asleep for now: say so once, and look again soon."""
+    """It stays asleep until there is room: say so once, and look again soon."""
     pod, claim = account.pod, sitting.claim
     request = draft.claim_memory(claim).wake_request
     if request is None or request.is_done:

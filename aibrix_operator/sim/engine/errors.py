@@ -1,5 +1,6 @@
 """Errors in vLLM's words, and the checks of request bodies that lead to them."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,10 +89,8 @@ def read_body(request: HttpRequest, required: Schema, optional: Schema) -> dict[
 
 
 def _parse(text: bytes) -> Any:
-    try:
+    with contextlib.suppress(orjson.JSONDecodeError):  # only the parser below says what vLLM repeats to the client
         return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        pass  # only the standard library's parser says what vLLM repeats to the client
     try:
         return json.loads(text)
     except UnicodeDecodeError:
