@@ -23,6 +23,7 @@ from aibrix_operator.modelclaim.snapshot import Claim, Pod, Result
 from aibrix_operator.modelclaim.steps import EventType, Note, PodRef, Wake
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.outcome import Done, Refused
+from aibrix_operator.runtime_api.wire import EnginePhase
 
 LIFETIME_S = 300.0
 NO_ROOM = "its card is promised more than it has"
@@ -210,7 +211,7 @@ def _grant(account: Account, sitting: Sitting, draft: Draft) -> None:
     if not draft.is_free(pod) or claim.is_writing or not _is_divided_for(account, sitting, draft):
         draft.wake_at(now_s + BOOT_PACE_S)
         return
-    if any(_is_waking(other, draft) for other in account.sittings if other is not sitting):
+    if any(_is_waking(other, pod, draft) for other in account.sittings if other is not sitting):
         draft.wake_at(now_s + BOOT_PACE_S)
         return
     operation = f"controller-wake/{pod.uid}/{claim.uid}/{request.requested_at}"
@@ -239,11 +240,13 @@ def _is_divided_for(account: Account, sitting: Sitting, draft: Draft) -> bool:
     return is_held
 
 
-def _is_waking(sitting: Sitting, draft: Draft) -> bool:
-    memory = draft.claim_memory(sitting.claim)
+def _is_waking(sitting: Sitting, pod: Pod, draft: Draft) -> bool:
+    """Whether it was sent to sleep or woken: by us or, as its reading and its request show, by who led before."""
+    engine, memory = sitting.engine, draft.claim_memory(sitting.claim)
+    is_booting = engine is not None and engine.phase is EnginePhase.BOOTING and not engine.restart_count
     is_sent = memory.wake_request is not None and memory.wake_request.sent_s is not None
     is_falling_asleep = memory.going_to_sleep is not None and memory.going_to_sleep.sent_s is not None
-    return is_sent or is_falling_asleep
+    return is_sent or is_falling_asleep or (is_booting and is_asked_for(sitting, pod))
 
 
 def _wait(account: Account, sitting: Sitting, why: str, draft: Draft) -> None:

@@ -44,6 +44,8 @@ class SimulatedEngine:
     waiting: int = 0
     finished: int = 0
     metrics_observed: bool = True
+    can_sleep: bool | None = None
+    """What its sidecar says of it; None: nothing, as upstream's."""
     is_ready_early: bool = False
     """It answers its health check while its phase is still booting."""
     restart_count: int = 0
@@ -78,6 +80,8 @@ class SimulatedRuntime:
     before_snapshot: Callable[[], Awaitable[Result | None]] | None = None
     ignores_limits: bool = False
     """Limit writes are answered as done and change nothing."""
+    can_sleep: bool | None = None
+    """Whether it says of its engines that they can sleep; None: it does not say, as upstream's."""
     has_feed: bool = True
     """Whether it offers the change feed; upstream's does not."""
     process: int = 1
@@ -166,7 +170,13 @@ class SimulatedRuntime:
             now_s = asyncio.get_running_loop().time()
             limit = self.pool_bytes
             engine = SimulatedEngine(
-                request.model_name, request, next(self._ports), limit, now_s + self.boot_s, since=now_s
+                request.model_name,
+                request,
+                next(self._ports),
+                limit,
+                now_s + self.boot_s,
+                can_sleep=self.can_sleep,
+                since=now_s,
             )
             self.engines[request.model_name] = engine
             self.cached_artifacts = tuple(sorted({*self.cached_artifacts, request.artifact_url}))
@@ -279,6 +289,8 @@ class SimulatedRuntimes:
 
     def __init__(self) -> None:
         self.by_ip: dict[str, SimulatedRuntime] = {}
+        self.history: list[tuple[float, str, Call]] = []
+        """(virtual second, Pod address, call) of every call that changes something, as it arrived."""
         self.called: Callable[[str, wire.Request], None] = lambda ip, request: None
         """Told of every call that changes something, as it arrives at an address."""
         self.answered: Callable[[str, wire.Snapshot | None], None] = lambda ip, snapshot: None
@@ -342,6 +354,7 @@ class SimulatedRuntimes:
         if runtime is None:
             return NotSent(f"cannot connect to {base}")
         runtime.calls.append(call)
+        self.history.append((asyncio.get_running_loop().time(), _ip(base), call))
         self.called(_ip(base), request)
         if runtime.before_call is not None and (result := await runtime.before_call(call)) is not None:
             return result
@@ -377,4 +390,5 @@ def _state(engine: SimulatedEngine) -> wire.ModelState:
         requests_running=engine.running if observed else 0,
         requests_waiting=engine.waiting if observed else 0,
         request_success_total=engine.finished if observed else None,
+        can_sleep=engine.can_sleep,
     )

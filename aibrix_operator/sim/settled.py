@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType, Instance, InstancePhase
+from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType, Instance, InstancePhase, Reason
 from aibrix_operator.api.route import parse_route
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
 from aibrix_operator.modelclaim.accounts import Account, open_accounts
@@ -27,7 +27,9 @@ def unsettled(cluster: SimulatedCluster) -> list[str]:
     uids = {c.uid for c in fleet.claims}
     for pod in fleet.pods.values():
         for key in pod.annotations:
-            if key.removeprefix(names.ROUTE_PREFIX) not in names_of_claims:
+            if key.startswith(names.WAKE_PREFIX):
+                found.append(f"{pod.name} still carries {key}")
+            elif key.removeprefix(names.ROUTE_PREFIX) not in names_of_claims:
                 found.append(f"{pod.name} still carries {key}, and its claim is gone")
         for engine in pod.reading.snapshot.models if pod.reading.snapshot is not None else ():
             if engine.claim_ref is not None and engine.claim_ref.uid not in uids:
@@ -72,6 +74,8 @@ def _unsettled_claim(claim: Claim, fleet: Fleet, accounts: dict[str, Account]) -
             found.append(f"{claim.name} is {instance.phase} on {pod.name}, and its route says {text}")
         sitting = next(s for s in accounts[pod.name].sittings if s.claim.uid == claim.uid)
         record = instance.kv_limit_bytes
+        if instance.reason == Reason.WAITING_FOR_ROOM:
+            found.append(f"{claim.name} still waits for room on {pod.name}, and its request is over")
         if claim.status.phase is ClaimPhase.ACTIVE and record and sitting.limit_in_force > record:
             found.append(f"{claim.name} is held to {sitting.limit_in_force} on {pod.name}, and its record is {record}")
     if claim.status.phase not in (ClaimPhase.ACTIVE, ClaimPhase.SLEEPING, ClaimPhase.FAILED):

@@ -63,11 +63,11 @@ class SleepLaws(Laws):
     def _check_sleep(self, pod: Object, claim: Claim, told: list[Told]) -> None:
         """No request is lost by a sleep, and one engine of a card sleeps or wakes at a time."""
         name = pod["metadata"]["name"]
-        if claim.spec.engine != "vllm":
-            self._break(f"{claim.name} on {name} is put to sleep, and is no vLLM engine")
+        engines = [e for t in told if (e := t.engine_of(claim)) is not None]
+        if claim.spec.engine != "vllm" and not any(e.can_sleep for e in engines):
+            self._break(f"{claim.name} on {name} is put to sleep, is no vLLM engine, and nothing says that it can")
         if _route_state(pod, claim) is RouteState.ACTIVE:
             self._break(f"{claim.name} on {name} is put to sleep while it is on the route")
-        engines = [e for t in told if (e := t.engine_of(claim)) is not None]
         if not any(e.request_metrics_observed and not e.requests_running + e.requests_waiting for e in engines):
             self._break(f"{claim.name} on {name} is put to sleep, and no reading showed it without requests")
         if names.wake_annotation(claim.name) in _annotations(pod) and not self._is_told_late(pod):

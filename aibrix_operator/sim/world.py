@@ -165,6 +165,10 @@ class SimulatedCluster:
         self.runtimes.by_ip[ip] = SimulatedRuntime(usable_bytes, **runtime)
         return self.runtimes.by_ip[ip]
 
+    def next_pod_name(self) -> str:
+        """A name that no Pod had before."""
+        return f"pod-{self._pods}"
+
     def apply(self, name: str, footprint: str | None, floor: str | None, **spec: Any) -> None:
         """A user applies a claim."""
         self.store.put(MODEL_CLAIMS, self._claim_body(name, footprint, floor, **spec))

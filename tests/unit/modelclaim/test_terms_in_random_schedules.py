@@ -11,8 +11,8 @@ from aibrix_operator.api.term import parse_term
 from aibrix_operator.cluster.resource import MODEL_CLAIMS
 from aibrix_operator.modelclaim import operator
 from aibrix_operator.modelclaim.leading import Leading
-from aibrix_operator.sim.schedule import CALM_S, Schedule
-from aibrix_operator.sim.settled import unsettled
+from aibrix_operator.sim.play import CALM_S, Player
+from aibrix_operator.sim.schedule import plan
 
 PLAY_S = 400.0
 A_TERM_S = 12.0
@@ -23,7 +23,7 @@ TERM = parse_term("2026-11-29T08:00:00Z/1")
 @pytest.mark.parametrize("seed", [0, 1, 2, 9])
 @simulated
 async def test_laws_hold_when_terms_end_at_any_moment(cluster, seed):
-    schedule, failures = Schedule(cluster, seed), []
+    player, failures = Player(seed), []
     leading = Leading(
         cluster.world, partial(list_claims, cluster), lambda task: task.add_done_callback(failures.append)
     )
@@ -31,16 +31,16 @@ async def test_laws_hold_when_terms_end_at_any_moment(cluster, seed):
     # The schedule's own restarts are terms too: one world lives on in this process, with its caches.
     cluster.stop_controller, cluster.start_controller = leading.end, lambda: leading.begin(TERM)
     terms = asyncio.create_task(change_hands(leading, random.Random(seed)))
-    await schedule.play(PLAY_S)
+    await player.trouble(cluster, plan(seed, seconds=PLAY_S), PLAY_S)
     terms.cancel()
     await asyncio.wait([terms])
     await leading.end()
     leading.begin(TERM)
     cluster.stop_controller, cluster.start_controller = stop, start
-    await schedule.calm(CALM_S)
+    await player.calm(cluster, CALM_S)
     assert len(failures) > PLAY_S / (A_TERM_S + LONGEST_GAP_S) / 2
     assert all(task.cancelled() or task.exception() is None for task in failures)
-    assert unsettled(cluster) == [], "\n".join(schedule.story)
+    assert player.violations == [], "\n".join(player.story.lines)
 
 
 async def list_claims(cluster):
