@@ -29,7 +29,8 @@ REFILL_S = 300.0
 _REMEMBERED = 4096
 # 3,000 claims created at once say one thing each before the first is written.
 _MAX_WAITING = 8192
-_WRITERS = 4
+# As client-go: Events give way to the writes that they tell of.
+_WRITERS = 1
 _TRIES = 6
 _BACKOFF = Backoff(initial_s=0.5, max_s=10)
 # An object name has at most 253 characters; the rest is for "." and the time in hexadecimal.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import timedelta
 
 from aibrix_operator.api.modelclaim import Reason
 from aibrix_operator.ledger import division as ledger_division
 from aibrix_operator.ledger.card import Occupant, Seat
 from aibrix_operator.ledger.placement import Placed, Refused
 from aibrix_operator.modelclaim import cards, dividing, making_room, moving
-from aibrix_operator.modelclaim.draft import Draft, Findings
+from aibrix_operator.modelclaim.draft import Draft, Findings, claim_ref
 from aibrix_operator.modelclaim.memory import Cause
 from aibrix_operator.modelclaim.placing import Placements, next_wait, refusal
 from aibrix_operator.modelclaim.publish import Scheduled
 from aibrix_operator.modelclaim.snapshot import Claim
+from aibrix_operator.modelclaim.steps import SetFinalizer
 
-FIRST_WRITE_WITHIN = timedelta(seconds=10)
-"""So long a claim keeps its turn without its finalizer; one that cannot be written to must not block the others."""
+TURN_S = 10.0
+"""So long a claim keeps the Pod that it would get while it is written to; one that cannot be must not block others."""
 
 
 def place_waiting(draft: Draft, found: Findings) -> None:
@@ -28,9 +28,11 @@ def place_waiting(draft: Draft, found: Findings) -> None:
     for claim in draft.fleet.claims:
         if claim.is_deleting or claim.engine_error:
             continue
-        if not claim.has_finalizer or claim.is_writing:
-            _keep_place(claim, placements, draft)
+        if claim.is_writing:
+            _keep_turn(claim, placements, draft)
             continue
+        if claim.status.instances and not claim.has_finalizer:
+            continue  # somebody took it off, and it is put back before anything else
         group = placements.group_of(claim)
         found.candidates[claim.uid] = len(group.pods)
         if claim.name in pending or (claim.status.instances and not moving.is_moving(claim)):
@@ -46,16 +48,25 @@ def place_waiting(draft: Draft, found: Findings) -> None:
     making_room.make_room(draft, placements)
 
 
-def _keep_place(claim: Claim, placements: Placements, draft: Draft) -> None:
-    """A young claim whose first write is not acknowledged yet keeps the Pod that it would get from those behind it."""
-    is_new = draft.now.wall - claim.created_at < FIRST_WRITE_WITHIN and not claim.status.instances
-    if claim.seat is None or not is_new or claim.writing_instances:
+def _keep_turn(claim: Claim, placements: Placements, draft: Draft) -> None:
+    """A claim whose write is not acknowledged yet keeps the Pod that it would get from those behind it."""
+    if claim.seat is None or claim.status.instances or claim.writing_instances:
         return
     group = placements.group_of(claim)
     if not placements.is_waiting(claim, group):
         answer = placements.choose(claim, claim.seat, group)
-        if isinstance(answer, Placed):
+        if isinstance(answer, Placed) and _has_turn(claim, draft):
             placements.seat(answer.pod, claim, claim.seat)
+
+
+def _has_turn(claim: Claim, draft: Draft) -> bool:
+    """Whether it may go on keeping others off a Pod that nothing is recorded for yet."""
+    until_s = draft.claim_memory(claim).turn_until_s
+    if until_s is None:
+        until_s = draft.now.monotonic_s + TURN_S
+        draft.remember_claim(claim, turn_until_s=until_s)
+    draft.wake_at(until_s)
+    return draft.now.monotonic_s < until_s
 
 
 def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found: Findings) -> None:
@@ -75,9 +86,16 @@ def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found
 
 
 def _begin(claim: Claim, seat: Seat, pod: str, placements: Placements, draft: Draft, found: Findings) -> None:
+    if not claim.has_finalizer:
+        # Before anything is recorded, so that no claim can vanish whose engine has yet to be stopped.
+        if _has_turn(claim, draft):
+            placements.seat(pod, claim, seat)
+        found.unguarded.add(claim.uid)
+        draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
+        return
     account = draft.accounts[pod]
     placements.seat(pod, claim, seat)
-    draft.remember_claim(claim, refusal=None)
+    draft.remember_claim(claim, refusal=None, turn_until_s=None)
     if account.plan_card is None:
         found.records[claim.name] = (pod, 0)
         return

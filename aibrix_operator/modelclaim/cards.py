@@ -39,6 +39,7 @@ def remember_accounts(draft: Draft) -> None:
             # Instances that never started are left out: two refused claims would keep waking each other.
             started = {s.claim.name for s in account.sittings if s.instance.port or s.engine}
             promised = sum(o.promised_bytes for o in account.card.occupants if o.claim in started)
+            promised += account.card.reserved_bytes
             if not before.was_judged or promised < before.promised_bytes:
                 changes["freed_pass"] = draft.passes
             changes |= {"promised_bytes": promised, "was_judged": True}

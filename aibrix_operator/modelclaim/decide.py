@@ -115,14 +115,14 @@ def _with_reason(verdict: Verdict, request: WakeRequest | None) -> Verdict:
 
 def _publish(claim: Claim, draft: Draft, found: Findings) -> None:
     """Write the claim's status when it says something else than what is published."""
-    if claim.is_writing:
-        return
-    if not claim.has_finalizer:
-        if not claim.is_deleting:
-            draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
+    if claim.is_writing or claim.uid in found.unguarded:
         return
     if claim.is_deleting:
-        _publish_records(claim, draft, found)
+        if claim.has_finalizer:
+            _publish_records(claim, draft, found)
+        return
+    if claim.status.instances and not claim.has_finalizer:
+        draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
         return
     instances, start_error = _instances_after(claim, draft, found)
     scheduled = _scheduled(claim, instances, draft, found)

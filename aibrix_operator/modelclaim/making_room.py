@@ -51,11 +51,17 @@ def release_holds(draft: Draft) -> None:
             continue
         claim = waiting.get(hold.claim_uid)
         if claim is None or not account.pod.lends_seats or draft.now.monotonic_s >= hold.until_s:
-            draft.remember_card(account.pod, hold=None)
+            _end_hold(account, draft)
             if claim is not None:
                 draft.remember_claim(claim, wait=None)  # what it is told next is no longer that room is made
         else:
             draft.wake_at(hold.until_s)
+
+
+def _end_hold(account: Account, draft: Draft) -> None:
+    """Give the seat back: the next pass finds room come free here, and tries the claims that were refused for it."""
+    draft.remember_card(account.pod, hold=None)
+    draft.wake_at(draft.now.monotonic_s)
 
 
 def make_room(draft: Draft, placements: Placements) -> None:
@@ -80,7 +86,7 @@ def make_room(draft: Draft, placements: Placements) -> None:
         plans = [plan for a in accounts if (plan := plan_room(a, claim, claim.seat, draft))]
         held = [plan for plan in plans if plan.account is holding]
         if holding is not None and not held:
-            draft.remember_card(holding.pod, hold=None)
+            _end_hold(holding, draft)
         if plans:
             served |= pools
             _sleep_first(claim, claim.seat, min(held or plans, key=lambda plan: plan.key), draft)

@@ -184,6 +184,8 @@ class ClaimMemory:
     """One claim, kept by its UID; dropped with the claim."""
 
     wait: Wait | None = None
+    turn_until_s: float | None = None
+    """Until then others are kept off the Pod that it would get, while it is written to; None before that began."""
     refusal: Scheduled | None = None
     """What the last try to place it came to, published until it is placed."""
     started_on: frozenset[str] = frozenset()

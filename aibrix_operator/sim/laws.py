@@ -111,7 +111,10 @@ class Laws:
     # --- the laws
 
     def _check_records(self, old: Claim, new: Claim) -> None:
-        """1: promises on a card never grow past it. 2: no record below a floor. 7: nothing more on an unjudged card."""
+        """1: promises on a card never grow past it. 2: no record below a floor. 7: nothing more on an unjudged card.
+        6: no engine without a claim that waits for its end."""
+        if new.status.instances and not new.has_finalizer:
+            self._break(f"law 6: {new.name} is recorded without its finalizer, so that it can vanish before its engine")
         for instance in new.status.instances:
             before = old.instance_on(instance.pod)
             record_before = 0 if before is None else before.kv_limit_bytes

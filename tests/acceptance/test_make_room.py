@@ -346,8 +346,9 @@ async def test_a_restart_while_room_is_made_places_the_claim_all_the_same(cluste
 async def test_room_is_made_for_the_oldest_claim_that_can_be_helped(cluster):
     runtime = await two_samples(cluster)
     await cluster.run(31)
-    cluster.apply("hopeless", "23Gi", "900Mi")
     runtime.engines[model("qwen3-0-6b")].running = 1
+    await cluster.run(10)
+    cluster.apply("hopeless", "23Gi", "900Mi")
     await cluster.run(1)
     cluster.apply("first", "12Gi", "1Gi")
     await cluster.run(1)
@@ -356,6 +357,21 @@ async def test_room_is_made_for_the_oldest_claim_that_can_be_helped(cluster):
     assert cluster.status("first").phase == ClaimPhase.ACTIVE
     assert cluster.status("second").phase == ClaimPhase.PENDING
     assert cluster.status("hopeless").phase == ClaimPhase.PENDING
+
+
+@simulated
+async def test_a_hold_that_ends_lets_the_claims_that_it_kept_waiting_try_at_once(cluster):
+    runtime = await two_samples(cluster)
+    await cluster.run(31)
+    cluster.apply("hopeless", "23Gi", "900Mi")
+    await cluster.run(0.5)
+    cluster.apply("patient", "12Gi", "1Gi")
+    await cluster.run(0.5)
+    assert cluster.condition("patient", "Scheduled")[1] == "NoMatchingPods"
+    runtime.engines[model("qwen3-0-6b")].running = 1
+    cluster.delete_claim("hopeless")
+    await cluster.run(5)
+    assert cluster.status("patient").phase == ClaimPhase.ACTIVE
 
 
 @simulated

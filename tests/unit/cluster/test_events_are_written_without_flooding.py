@@ -304,7 +304,7 @@ def test_stop_writes_what_waits():
         await events_of.stop(grace_s=60)
         assert len(writer.stored) == 10
         assert events_of.dropped == 0
-        assert asyncio.get_running_loop().time() == 3  # four at a time
+        assert asyncio.get_running_loop().time() == 10  # one at a time
 
     run(main())
 

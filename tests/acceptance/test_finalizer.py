@@ -1,0 +1,112 @@
+"""A claim carries the finalizer from just before anything is recorded for it until its engines were asked to stop."""
+
+from simulated import CARD_24, model, simulated, starts
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import ClaimPhase
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.resource import MODEL_CLAIMS
+from aibrix_operator.sim.world import NAMESPACE
+
+
+@simulated
+async def test_a_refused_claim_is_told_in_one_write_and_needs_no_finalizer(cluster):
+    cluster.add_pod("warm-0", CARD_24)
+    await cluster.run(1)
+    cluster.apply("too-large", "30Gi", "1Gi")
+    await cluster.run(5)
+    assert cluster.condition("too-large", "Scheduled")[1] == "TooLargeForAnyCard"
+    assert verbs(cluster, "too-large") == ["status"]
+    assert finalizers(cluster, "too-large") == []
+    cluster.delete_claim("too-large")
+    assert not cluster.exists("too-large")
+
+
+@simulated
+async def test_the_finalizer_is_written_before_the_first_record(cluster):
+    cluster.add_pod("warm-0", CARD_24)
+    await cluster.run(1)
+    cluster.apply("a", "6Gi", "1Gi")
+    await cluster.run(5)
+    assert cluster.status("a").phase == ClaimPhase.ACTIVE
+    assert verbs(cluster, "a")[0] == "finalize"
+
+
+@simulated
+async def test_a_finalizer_taken_off_by_another_hand_is_put_back(cluster):
+    cluster.add_pod("warm-0", CARD_24)
+    cluster.apply("a", "6Gi", "1Gi")
+    await cluster.run(5)
+    cluster.patch_claim("a", {"metadata": {"finalizers": None}})
+    await cluster.run(1)
+    assert finalizers(cluster, "a") == [names.CLAIM_FINALIZER]
+    assert cluster.status("a").phase == ClaimPhase.ACTIVE
+
+
+@simulated
+async def test_a_claim_deleted_before_its_finalizer_is_written_is_gone_and_its_room_is_free(cluster):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    await cluster.run(1)
+    when_finalized(cluster, lambda: cluster.delete_claim("a"))
+    cluster.apply("a", "20Gi", "1Gi")
+    await cluster.run(1)
+    cluster.apply("b", "20Gi", "1Gi")
+    await cluster.run(10)
+    assert not cluster.exists("a")
+    assert starts(runtime) == [model("b")]
+
+
+@simulated
+async def test_a_claim_that_cannot_be_written_to_keeps_its_turn_for_ten_seconds(cluster):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    await cluster.run(1)
+    cluster.store.fault = refuse_writes_of("first")
+    cluster.apply("first", "20Gi", "1Gi")
+    await cluster.run(1)
+    cluster.apply("second", "20Gi", "1Gi")
+    await cluster.run(8)
+    assert starts(runtime) == []
+    await cluster.run(4)
+    assert starts(runtime) == [model("second")]
+
+
+@simulated
+async def test_a_claim_that_can_be_written_to_again_is_placed_first(cluster):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    await cluster.run(1)
+    cluster.store.fault = refuse_writes_of("first")
+    cluster.apply("first", "20Gi", "1Gi")
+    await cluster.run(1)
+    cluster.apply("second", "20Gi", "1Gi")
+    await cluster.run(3)
+    cluster.store.fault = lambda verb, resource, name, body: None
+    await cluster.run(8)
+    assert starts(runtime) == [model("first")]
+
+
+def refuse_writes_of(claim):
+    """The API server takes no write of that claim."""
+    refusal = errors.Unavailable("PATCH: HTTP 503: not now", status=503)
+    return lambda verb, resource, name, body: refusal if name == claim else None
+
+
+def when_finalized(cluster, do):
+    """Have ``do()`` run right before the first finalizer is written."""
+    done = []
+
+    def look(verb, resource, name, body):
+        if verb == "finalize" and not done:
+            done.append(True)
+            do()
+
+    cluster.store.fault = look
+
+
+def verbs(cluster, claim):
+    """Kinds of the writes of one claim, in order."""
+    return [v for v, plural, name, _ in cluster.store.writes if plural == MODEL_CLAIMS.plural and name == claim]
+
+
+def finalizers(cluster, claim):
+    """The finalizers that the claim carries."""
+    return cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, claim]["metadata"].get("finalizers") or []
