@@ -5,25 +5,20 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, Object
 from aibrix_operator.cluster.watch import Change, Watch
-from aibrix_operator.sandbox import binaries, control_plane, processes
+from aibrix_operator.sandbox import processes
 from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.processes import ProcessId
-from bench.controller import objects, peers, runtimes, usage
+from bench.controller import harness, objects, peers, runtimes, usage
 from bench.controller.peers import Peer
 
-_CRD_FILE = Path(__file__).parents[2] / "crds" / "model.aibrix.ai_modelclaims.yaml"
 _HARNESS_WRITES = {"POST modelclaims", "POST pods", "PATCH pods/status"}
 
 
@@ -97,30 +92,16 @@ def _only_status(claim: Object) -> Object:
 
 async def run(peer: Peer, load: Load) -> Result:
     """Measure ``peer`` once; SystemExit with the end of its log when it does not finish."""
-    with tempfile.TemporaryDirectory(prefix="aibrix-bench-") as scratch:
-        folder = Path(scratch)
-        programs = binaries.find_binaries((binaries.ETCD, binaries.API_SERVER), report=print)
-        plane = control_plane.start_control_plane(folder, programs, with_controllers=False, dies_with_parent=True)
-        try:
-            command = list(peer.command(plane.kubeconfig))  # built now, before the clock runs
-            async with await Cluster.connect(plane.kubeconfig) as cluster:
-                await _prepare(cluster, peer, load)
-                async with _playing_runtimes(peer, load, folder):
-                    return await _measure(cluster, plane, peer, command, load, folder)
-        finally:
-            plane.stop()
+    with harness.api_server() as (plane, folder):
+        command = list(peer.command(plane.kubeconfig))  # built now, before the clock runs
+        async with await Cluster.connect(plane.kubeconfig) as cluster:
+            await _prepare(cluster, peer, load)
+            async with _playing_runtimes(peer, load, folder):
+                return await _measure(cluster, plane, peer, command, load, folder)
 
 
 async def _prepare(cluster: Cluster, peer: Peer, load: Load) -> None:
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": objects.NAMESPACE}}
-    await cluster.create(objects.NAMESPACES, None, namespace)
-    await cluster.create(objects.CRDS, None, yaml.safe_load(_CRD_FILE.read_text()))
-    async with asyncio.timeout(30):
-        while True:
-            with contextlib.suppress(errors.NotFound):  # the new kind is served a moment later
-                await cluster.list_all(MODEL_CLAIMS)
-                break
-            await asyncio.sleep(0.1)
+    await harness.prepare(cluster)
     await objects.create_pods(cluster, _pods(peer, load))
     present = (f"present-{number:05d}" for number in range(load.present))
     await objects.create_claims(cluster, present, peer.fleet, load.writers)
@@ -141,27 +122,12 @@ async def _playing_runtimes(peer: Peer, load: Load, folder: Path) -> AsyncIterat
         return
     log = folder / "runtimes.log"
     arguments = [str(pods), str(peer.fleet.usable_bytes)]
-    with _process(peers.python_module(runtimes.__name__, *arguments), log, folder / "kubeconfig", load):
+    environment = peers.environment(folder / "kubeconfig", load.workers)
+    with harness.process(peers.python_module(runtimes.__name__, *arguments), log, environment):
         async with asyncio.timeout(30):
             while "ready" not in log.read_text():  # noqa: ASYNC110  # another process, which tells by its output only
                 await asyncio.sleep(0.05)
         yield
-
-
-@contextlib.contextmanager
-def _process(command: list[str], log: Path, kubeconfig: Path, load: Load) -> Iterator[ProcessId]:
-    environment = peers.environment(kubeconfig, load.workers)
-    pid = processes.start(command, log=log, environment=environment, dies_with_parent=True)
-    process = processes.identify(pid)
-    if process is None:
-        raise SystemExit(f"{command[0]} ended at once: {log.read_text()[-2000:]}")
-    try:
-        yield process
-    except BaseException:
-        print(f"--- end of {log.name}\n{log.read_text()[-4000:]}")
-        raise
-    finally:
-        processes.end(process, grace_s=10)
 
 
 async def _measure(
@@ -174,7 +140,8 @@ async def _measure(
         await watch.synced.wait()
         before = usage.writes(plane)
         began = time.monotonic()
-        with _process(command, folder / "operator.log", plane.kubeconfig, load) as operator:
+        environment = peers.environment(plane.kubeconfig, load.workers)
+        with harness.process(command, folder / "operator.log", environment) as operator:
             await progress.reached(load.present, load.deadline_s, operator)
             start_s = time.monotonic() - began
             began = time.monotonic()

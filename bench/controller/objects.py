@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aibrix_operator.api import names
 from aibrix_operator.cluster.client import Cluster
-from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, Resource
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, Resource
 
 NAMESPACE = "bench"
 POOL = "bench"
@@ -71,10 +71,36 @@ def _pod(number: int) -> Object:
     }
 
 
-async def create_pods(cluster: Cluster, count: int) -> None:
-    """Running, ready Pods, by writing the status that a kubelet would."""
+def _controlled_by(owner: Object) -> Object:
+    about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    return about | {key: owner["metadata"][key] for key in ("name", "uid")}
+
+
+async def create_pool(cluster: Cluster, policy: str, replicas: int) -> Object:
+    """The Deployment with this policy, and its ReplicaSet, which is returned. No controller runs: they make no Pods."""
+    labels = {names.POOL_LABEL: POOL, names.ENABLED_LABEL: "true"}
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": {names.POOL_LABEL: POOL}},
+        "template": {"metadata": {"labels": labels}, "spec": _pod(0)["spec"]},
+    }
+    metadata = {"name": POOL, "namespace": NAMESPACE, "labels": labels}
+    annotations = {names.POOL_POLICY_ANNOTATION: policy}
+    apps: Object = {"apiVersion": "apps/v1", "spec": spec}
+    deployment = {**apps, "kind": "Deployment", "metadata": {**metadata, "annotations": annotations}}
+    made = await cluster.create(DEPLOYMENTS, NAMESPACE, deployment)
+    owned = {**metadata, "ownerReferences": [_controlled_by({**deployment, **made})]}
+    replica_set = {**apps, "kind": "ReplicaSet", "metadata": owned}
+    return {**replica_set, **await cluster.create(REPLICA_SETS, NAMESPACE, replica_set)}
+
+
+async def create_pods(cluster: Cluster, count: int, owner: Object | None = None) -> None:
+    """Running, ready Pods, by writing the status that a kubelet would; ``owner`` is the ReplicaSet that has them."""
     for number in range(count):
-        made = await cluster.create(PODS, NAMESPACE, _pod(number))
+        body = _pod(number)
+        if owner is not None:
+            body["metadata"]["ownerReferences"] = [_controlled_by(owner)]
+        made = await cluster.create(PODS, NAMESPACE, body)
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": made["metadata"]["creationTimestamp"]}
         address = pod_address(number)
         status = {

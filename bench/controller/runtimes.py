@@ -45,22 +45,25 @@ class Fleet:
         return self._engines[request.transport.get_extra_info("sockname")[0]]
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        return _json({"status": "ok"})
+        return json_answer({"status": "ok"})
 
     async def _snapshot(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        return json_answer(self._snapshot_of(request.transport.get_extra_info("sockname")[0]))
+
+    def _snapshot_of(self, address: str) -> dict[str, Any]:
         accelerator = {
             "id": "GPU-0",
             "hbm_total_bytes": self._usable_bytes,
             "hbm_free_bytes": self._usable_bytes,
             "hbm_usable_bytes": self._usable_bytes,
         }
-        answer = {
-            "observed_at": _now(),
+        return {
+            "observed_at": now(),
             "accelerators": [accelerator],
-            "models": list(self._of(request).values()),
+            "models": list(self._engines[address].values()),
             "cached_artifacts": [],
         }
-        return _json(answer)
 
     async def _activate(self, request: web.Request) -> web.Response:
         asked = orjson.loads(await request.read())
@@ -79,7 +82,7 @@ class Fleet:
                 "alive": True,
                 "restart_count": 0,
                 "last_error": None,
-                "last_transition": _now(),
+                "last_transition": now(),
                 "kv_used_bytes": 0,
                 "kv_capacity_bytes": self._usable_bytes,  # an engine's own default is the whole card
                 "hbm_peak_bytes": 0,
@@ -90,12 +93,12 @@ class Fleet:
                 "request_success_total": 0,
             }
         answer = {key: engine[key] for key in ("model_name", "port", "ipc_name")}
-        return _json({"status": "success", **answer, "message": None})
+        return json_answer({"status": "success", **answer, "message": None})
 
     async def _deactivate(self, request: web.Request) -> web.Response:
         asked = orjson.loads(await request.read())
         self._of(request).pop(asked["model_name"], None)
-        return _json({"status": "success"})
+        return json_answer({"status": "success"})
 
     async def _kv_limit(self, request: web.Request) -> web.Response:
         return await self._operation(request, lambda asked: {"kv_capacity_bytes": asked["limit_bytes"]})
@@ -110,20 +113,20 @@ class Fleet:
         asked = orjson.loads(await request.read())
         engine = self._of(request).get(asked["model_name"])
         if engine is None:
-            return _json({"detail": f"model '{asked['model_name']}' is not active"}, status=404)
+            return json_answer({"detail": f"model '{asked['model_name']}' is not active"}, status=404)
         changes = change(asked)
         if changes.get("phase", engine["phase"]) != engine["phase"]:
-            engine["last_transition"] = _now()
+            engine["last_transition"] = now()
         engine.update(changes)
         answer = {"model_name": asked["model_name"], "operation_id": asked["operation_id"], "phase": engine["phase"]}
-        return _json({"status": "success", **answer, "applied": True})
+        return json_answer({"status": "success", **answer, "applied": True})
 
 
-def _json(answer: Any, status: int = 200) -> web.Response:
+def json_answer(answer: Any, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(answer), status=status, content_type="application/json")
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -22,22 +22,29 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 class Usage:
     cpu_s: float
     peak_rss_bytes: int
+    rss_bytes: int
 
 
 def of_process(pid: int) -> Usage:
-    """CPU so far and peak resident memory of ``pid``, its ended children and its live descendants, summed."""
+    """CPU so far, peak and present resident memory of ``pid``, its ended children and its live descendants, summed."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     # Counted from the state (field 3): utime, stime and those of waited-for children are fields 14 to 17.
     cpu_s = sum(int(ticks) for ticks in stat[11:15]) / _TICKS_PER_S
     status = Path(f"/proc/{pid}/status").read_text()
-    peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-    peak_rss_bytes = int(peak[1]) * 1024 if peak else 0
+    peak_rss_bytes, rss_bytes = _memory_bytes(status, "VmHWM"), _memory_bytes(status, "VmRSS")
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
             used = of_process(int(child))
             cpu_s += used.cpu_s
             peak_rss_bytes += used.peak_rss_bytes
-    return Usage(cpu_s, peak_rss_bytes)
+            rss_bytes += used.rss_bytes
+    return Usage(cpu_s, peak_rss_bytes, rss_bytes)
+
+
+def _memory_bytes(status: str, field: str) -> int:
+    """A figure of procfs's status; 0 for a process that has ended."""
+    found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def writes(plane: ControlPlane) -> Mapping[str, int]:

@@ -1,0 +1,1 @@
+"""The fleet benchmark: what hundreds of claims cost the operator, busy and idle. See ``docs/benchmarks.md``."""
