@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, RE
 
 NAMESPACE = "bench"
 POOL = "bench"
+NETWORK = int(os.environ.get("AIBRIX_BENCH_NETWORK", "20"))
+"""The Pods' addresses are 127.NETWORK.0.0/16: benchmarks that run side by side take different ones."""
 NAMESPACES = Resource("", "v1", "namespaces")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
@@ -45,7 +48,7 @@ def claim(name: str, fleet: Fleet) -> Object:
 
 def pod_address(number: int) -> str:
     """Each Pod has a loopback address of its own, so that one process can play every runtime."""
-    return f"127.20.{number // 250}.{number % 250 + 1}"
+    return f"127.{NETWORK}.{number // 250}.{number % 250 + 1}"
 
 
 def _pod(number: int) -> Object:
