@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -14,6 +14,8 @@ from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.events import ObjectReference
 from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, Object
 from aibrix_operator.cluster.step_queue import Finished as Ended
+from aibrix_operator.modelclaim import scopes
+from aibrix_operator.modelclaim.attention import Scope
 from aibrix_operator.modelclaim.snapshot import Finished, Result
 from aibrix_operator.modelclaim.steps import (
     Activate,
@@ -40,8 +42,8 @@ log = logging.getLogger(__name__)
 SHORTEST_WAIT_S = 0.001
 
 
-def act(namespace: str, plan: Plan, world: World) -> None:
-    """Start every step whose lane is free, raise the plan's Events, and set what is due later."""
+def act(namespace: str, plan: Plan, world: World, scope: Scope = None) -> None:
+    """Start every step whose lane is free, raise the plan's Events, and set what is due later for ``scope``."""
     for step in plan.steps:
         _submit(namespace, step, world)
     for claim, note in plan.notes:
@@ -52,7 +54,7 @@ def act(namespace: str, plan: Plan, world: World) -> None:
             reader.set_pace(seconds)
     if plan.wake_after_s is not None:
         # A timer may fire a trifle before its time; a pass that finds the time not yet come must not loop.
-        world.passes.wake_after(namespace, max(plan.wake_after_s, SHORTEST_WAIT_S))
+        world.look_after(namespace, max(plan.wake_after_s, SHORTEST_WAIT_S), scope)
 
 
 def raise_event(about: ClaimRef | PoolRef, note: Note, world: World) -> None:
@@ -80,7 +82,7 @@ def _submit(namespace: str, step: Step, world: World) -> None:
     cooling_s = world.cooling_s(lane)
     if cooling_s > 0:
         # The pass that this wait was to end in may have come early, for another reason, and is not due again.
-        world.passes.wake_after(namespace, cooling_s)
+        world.look_after(namespace, cooling_s)
         return
     started = world.api_steps.submit(lane, run, partial(_api_step_ended, namespace, step, world))
     if started and isinstance(step, WriteStatus):
@@ -94,13 +96,13 @@ def _api_step_ended(namespace: str, step: Step, world: World, ended: Ended[Lane]
     error = ended.error
     if error is None:
         world.cooling.pop(ended.key, None)
-        world.passes.wake(namespace)
+        world.look(namespace, _concerned(step))
         return
     if isinstance(error, asyncio.CancelledError):
         return
     if isinstance(error, errors.NotFound) and isinstance(step, WriteStatus | SetFinalizer):
         _drop_claim(step.claim, world)
-        world.passes.wake(namespace)
+        world.look(namespace)
         return
     wait_s = world.cool(ended.key)
     level = logging.DEBUG if isinstance(error, errors.Conflict) else logging.WARNING
@@ -108,7 +110,18 @@ def _api_step_ended(namespace: str, step: Step, world: World, ended: Ended[Lane]
         log.error("a step of %s failed", ended.key, exc_info=error)
     else:
         log.log(level, "%s; looking again in %.1f s", error, wait_s)
-    world.passes.wake_after(namespace, wait_s)
+    world.look_after(namespace, wait_s)
+
+
+def _concerned(step: Step) -> Iterable[str] | None:
+    """The Pods that a write which worked can matter to; None where it may be any."""
+    match step:
+        case Annotate(pod=pod):
+            return {pod.name}
+        case WriteStatus(status=status) if scopes.is_seated(status.instances):
+            return {i.pod for i in status.instances}
+        case _:
+            return None
 
 
 def _drop_claim(claim: ClaimRef, world: World) -> None:
@@ -167,7 +180,7 @@ def _runtime_step_ended(namespace: str, step: RuntimeStep, world: World, ended: 
     reader = world.readers.get(step.pod.uid)
     if reader is not None:
         reader.discard()
-    world.passes.wake(namespace)
+    world.look(namespace, {step.pod.name})
 
 
 async def _call_runtime(step: RuntimeStep, world: World) -> Result:

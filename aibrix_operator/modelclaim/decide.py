@@ -68,9 +68,11 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     for account in draft.accounts.values():
         for sitting in account.sittings:
             starting.start_engine(account, sitting, draft)
-    admitting.place_waiting(draft, found)
+    if fleet.is_whole:
+        admitting.place_waiting(draft, found)
     cards.start_divisions(draft, found.records)
-    sleeping.watch_policies(draft)
+    if fleet.is_whole:
+        sleeping.watch_policies(draft)
     sleeping.apply_policies(draft)
     for claim in fleet.claims:
         _publish(claim, draft, found)

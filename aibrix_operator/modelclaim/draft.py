@@ -146,20 +146,30 @@ class Draft:
         return account.card.with_occupant(newcomer)
 
     def finish(self) -> tuple[Plan, Memory]:
-        """The plan and what to remember; memory of objects that are gone is dropped."""
+        """The plan and what to remember; memory of objects that are gone is dropped by a whole pass."""
         claim_uids = {c.uid for c in self.fleet.claims}
         pod_uids = {p.uid for p in self.fleet.pods.values()}
         memory = Memory(
             passes=self.passes,
-            cards={uid: m for uid, m in self.cards.items() if uid in pod_uids},
-            claims={uid: m for uid, m in self.claims.items() if uid in claim_uids},
-            activities={k: a for k, a in self.activities.items() if k.partition("/")[0] in pod_uids},
+            cards=self.cards,
+            claims=self.claims,
+            activities=self.activities,
             policy_errors=self.policy_errors,
             policy_due_s=self.policy_due_s,
         )
+        if self.fleet.is_whole:
+            memory = dataclasses.replace(
+                memory,
+                cards={uid: m for uid, m in self.cards.items() if uid in pod_uids},
+                claims={uid: m for uid, m in self.claims.items() if uid in claim_uids},
+                activities={k: a for k, a in self.activities.items() if k.partition("/")[0] in pod_uids},
+                policy_due_s={uid: due_s for uid, due_s in self.policy_due_s.items() if uid in pod_uids},
+            )
         wake_after = None if self.wake_at_s is None else max(0.0, self.wake_at_s - self.now.monotonic_s)
         pace_s = {uid: self.look_again_s.get(uid, ROUND_S) for uid in pod_uids}
-        plan = Plan(tuple(self.steps), tuple(self.notes), pace_s, wake_after)
+        has_room_come_free = any(self.cards[uid].freed_pass == self.passes for uid in pod_uids & self.cards.keys())
+        wants_whole = not self.fleet.is_whole and (has_room_come_free or bool(self.helpless))
+        plan = Plan(tuple(self.steps), tuple(self.notes), pace_s, wake_after, wants_whole)
         return plan, memory
 
 

@@ -6,6 +6,7 @@ limit, and leaves it above.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from aibrix_operator.api import names
@@ -58,6 +59,7 @@ def judge(sitting: Sitting, pod: Pod, was_asleep: bool = False, is_judged: bool 
 
     ``was_asleep`` says that the engine boots because it was woken; ``is_judged`` that its card can be divided for it.
     """
+    sitting = _as_published_next(sitting)
     case = _Case(sitting, pod, was_asleep, is_judged)
     before, engine = sitting.instance, sitting.engine
     if pod.reading.snapshot is None or before.phase is InstancePhase.FAILED:
@@ -73,6 +75,17 @@ def judge(sitting: Sitting, pod: Pod, was_asleep: bool = False, is_judged: bool 
     if not engine.ready or engine.port == 0 or engine.phase in (EnginePhase.RESTARTING, EnginePhase.STOPPING):
         return case.becomes(InstancePhase.ACTIVATING, *_unhealthy(case), *_starting(case, engine), port=engine.port)
     return _judge_ready(case, engine)
+
+
+def _as_published_next(sitting: Sitting) -> Sitting:
+    """The sitting as one that serves, when a write under way says so: its route is out by then, and must not go and
+    come back because a neighbour's placement lowers its limit before the write is acknowledged."""
+    before = sitting.instance
+    for instance in sitting.claim.writing_instances:
+        if instance.pod == before.pod and instance.phase is InstancePhase.ACTIVE and before.phase is not instance.phase:
+            changes = {"phase": instance.phase, "port": instance.port, "reason": instance.reason}
+            return dataclasses.replace(sitting, instance=before.model_copy(update=changes))
+    return sitting
 
 
 def _judge_ready(case: _Case, engine: ModelState) -> Verdict:

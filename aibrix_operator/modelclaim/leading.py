@@ -105,7 +105,7 @@ class Leading:
         world.is_synced = True
         world.passes.start()
         for namespace in {key[0] for key in (*world.watched_claims, *world.watched_pods)}:
-            world.passes.wake(namespace)
+            world.look(namespace)
 
     async def end(self, grace_s: float = 0.0) -> None:
         """No more passes; steps under way may finish for ``grace_s`` and are cut then."""

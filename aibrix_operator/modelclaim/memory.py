@@ -233,4 +233,4 @@ class Memory:
     policy_errors: Mapping[str, str] = field(default_factory=dict)
     """Deployment UID → the annotation and error class that were complained about."""
     policy_due_s: Mapping[str, float] = field(default_factory=dict)
-    """Deployment UID → when its policy is applied next."""
+    """Pod UID → when its pool's policy is applied to it next."""

@@ -37,7 +37,10 @@ class Metrics:
             registry=self.registry,
         )
         self.pass_seconds = Histogram(
-            f"{PREFIX}_pass_duration_seconds", "One pass: observe, decide, act.", registry=self.registry
+            f"{PREFIX}_pass_duration_seconds",
+            "One pass: observe, decide, act; over the whole namespace or some of its Pods.",
+            ("scope",),
+            registry=self.registry,
         )
         self.violations = Counter(
             f"{PREFIX}_ledger_violations",

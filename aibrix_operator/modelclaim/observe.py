@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 
 from aibrix_operator.api import names
+from aibrix_operator.cluster.resource import Object
+from aibrix_operator.modelclaim import scopes
 from aibrix_operator.modelclaim.parse import UnreadableClaim
 from aibrix_operator.modelclaim.readers import Reader
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod, Pool
@@ -19,7 +22,7 @@ def observe(namespace: str, world: World, complain: Complain) -> Fleet:
 
     ``complain`` gets each claim that cannot be read, once per version.
     """
-    claims = _claims(namespace, world, complain)
+    claims = _claims(_bodies(namespace, world), world, complain)
     seated = {i.pod for c in claims for i in (*c.status.instances, *c.writing_instances)}
     pods: dict[str, Pod] = {}
     for slim in world.pods.values():
@@ -28,12 +31,44 @@ def observe(namespace: str, world: World, complain: Complain) -> Fleet:
             continue
         if names.POOL_LABEL in metadata["labels"] or metadata["annotations"] or metadata["name"] in seated:
             pods[metadata["name"]] = _with_reading(world.pod_of(slim), namespace, world)
+    finished = tuple(world.finished.pop(namespace, ()))
+    return Fleet(namespace, _by_age(claims), _in_pools(pods, namespace, world), finished)
+
+
+def observe_some(namespace: str, world: World, names_of_pods: Collection[str], complain: Complain) -> Fleet | None:
+    """Some Pods of ``namespace`` and the claims on them, as the last whole pass has seated them.
+
+    None when they cannot be looked at alone: the whole is to be observed instead.
+    """
+    seated = world.seated.get(namespace)
+    if seated is None or any(f.step.pod.name not in names_of_pods for f in world.finished.get(namespace, ())):
+        return None
+    slims = {name: world.pods.get((namespace, name)) for name in names_of_pods}
+    bodies = [world.claims.get(key) for name in names_of_pods for key in seated.get(name, ())]
+    if None in bodies or None in slims.values():
+        return None
+    claims = _claims([body for body in bodies if body is not None], world, complain)
+    if len(claims) < len(bodies):
+        return None
+    for claim in claims:
+        recorded = (*claim.status.instances, *claim.writing_instances)
+        if claim.is_deleting or not scopes.is_seated(recorded) or any(i.pod not in names_of_pods for i in recorded):
+            return None
+    pods = {name: _with_reading(world.pod_of(slim), namespace, world) for name, slim in slims.items() if slim}
+    finished = tuple(world.finished.pop(namespace, ()))
+    return Fleet(namespace, _by_age(claims), _in_pools(pods, namespace, world), finished, is_whole=False)
+
+
+def _by_age(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    return tuple(sorted(claims, key=lambda c: c.age_key))
+
+
+def _in_pools(pods: Mapping[str, Pod], namespace: str, world: World) -> dict[str, Pod]:
+    """The Pods with their pools, where those are known."""
     pools = _pools(namespace, world)
-    pods = {
+    return {
         n: dataclasses.replace(p, pool=pools.get(p.owner_uid)) if p.owner_uid in pools else p for n, p in pods.items()
     }
-    finished = tuple(world.finished.pop(namespace, ()))
-    return Fleet(namespace, tuple(sorted(claims, key=lambda c: c.age_key)), pods, finished)
 
 
 def _pools(namespace: str, world: World) -> dict[str, Pool]:
@@ -46,11 +81,13 @@ def _pools(namespace: str, world: World) -> dict[str, Pool]:
     }
 
 
-def _claims(namespace: str, world: World, complain: Complain) -> list[Claim]:
+def _bodies(namespace: str, world: World) -> Iterator[Object]:
+    return (body for body in world.claims.values() if body["metadata"].get("namespace") == namespace)
+
+
+def _claims(bodies: Iterable[Object], world: World, complain: Complain) -> list[Claim]:
     claims = []
-    for body in world.claims.values():
-        if body["metadata"].get("namespace") != namespace:
-            continue
+    for body in bodies:
         try:
             claim = world.claim_of(body)
         except UnreadableClaim as error:
@@ -70,7 +107,7 @@ def _with_reading(pod: Pod, namespace: str, world: World) -> Pod:
         world.readers.pop(pod.uid).stop()
         reader = None
     if reader is None and pod.is_running:
-        reader = Reader(pod.ip, world.runtimes, lambda: world.passes.wake(namespace))
+        reader = Reader(pod.ip, world.runtimes, partial(world.look, namespace, (pod.name,)))
         world.readers[pod.uid] = reader
         reader.start()
     busy_since_s = world.runtime_steps.in_flight(("runtime", pod.uid))

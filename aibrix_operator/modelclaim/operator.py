@@ -232,6 +232,7 @@ async def _run_kopf(replica: _Replica) -> None:
         await replica.stop()
 
     kopf_settings = kopf.OperatorSettings()
+    kopf_settings.persistence.diffbase_storage = handlers.NoDifferences()
     kopf_settings.posting.enabled = False  # Events are the recorder's, of the object's own story
     kopf_settings.scanning.disabled = settings.namespace is not None  # no cluster-wide rights are needed then
     await kopf.operator(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from functools import partial
 
 from aibrix_operator.api import names
@@ -10,8 +11,9 @@ from aibrix_operator.cluster.resource import Object, key_of
 from aibrix_operator.cluster.watch import Change
 from aibrix_operator.cluster.work_queue import WorkQueue
 from aibrix_operator.modelclaim import act as acting
-from aibrix_operator.modelclaim import auditing
+from aibrix_operator.modelclaim import auditing, scopes
 from aibrix_operator.modelclaim import observe as observing
+from aibrix_operator.modelclaim.attention import Scope
 from aibrix_operator.modelclaim.decide import decide
 from aibrix_operator.modelclaim.metrics import Metrics
 from aibrix_operator.modelclaim.snapshot import Fleet, Moment
@@ -36,12 +38,44 @@ async def reconcile(namespace: str, world: World) -> None:
     """One pass over ``namespace``. It awaits nothing, so that no event comes between its looking and its asking."""
     if not world.is_synced:
         return
-    with world.metrics.pass_seconds.time():
-        fleet = observing.observe(namespace, world, partial(_complain, world))
-        now = Moment(world.wall(), world.monotonic_s())
-        _audit(fleet, now, world)
-        plan, world.memory[namespace] = decide(fleet, world.memory[namespace], now)
-        acting.act(namespace, plan, world)
+    now = Moment(world.wall(), world.monotonic_s())
+    scope = world.attention[namespace].take(now.monotonic_s)
+    began_s = time.perf_counter()
+    try:
+        if scope is None or scope:
+            is_whole = _pass(namespace, scope, now, world)
+            world.metrics.pass_seconds.labels("whole" if is_whole else "some").observe(time.perf_counter() - began_s)
+    except Exception:
+        world.attention[namespace].mark(None)  # whatever it has not done, the next one does
+        raise
+    next_s = world.attention[namespace].next_s
+    if next_s is not None:  # of several times the queue keeps the earliest alone
+        world.passes.wake_after(namespace, max(next_s - world.monotonic_s(), acting.SHORTEST_WAIT_S))
+
+
+def _pass(namespace: str, scope: Scope, now: Moment, world: World) -> bool:
+    """Look at ``scope`` if that can be judged alone, and else at everything. Returns whether it was everything."""
+    complain = partial(_complain, world)
+    if scope is not None and now.monotonic_s < world.audit_due_s.get(namespace, 0.0):
+        some = observing.observe_some(namespace, world, scope, complain)
+        if some is not None:
+            plan, memory = decide(some, world.memory[namespace], now)
+            if not plan.wants_whole:
+                world.memory[namespace] = memory
+                acting.act(namespace, plan, world, scope)
+                return False
+            world.finished[namespace] += some.finished
+    fleet = observing.observe(namespace, world, complain)
+    _audit(fleet, now, world)
+    plan, memory = decide(fleet, world.memory[namespace], now)
+    world.memory[namespace] = memory
+    seated = scopes.seating(fleet, memory, now.monotonic_s)
+    if seated is None:
+        world.seated.pop(namespace, None)
+    else:
+        world.seated[namespace] = seated
+    acting.act(namespace, plan, world)
+    return True
 
 
 def _audit(fleet: Fleet, now: Moment, world: World) -> None:
@@ -85,7 +119,7 @@ def claim_changed(world: World, change: Change, old: Object | None, new: Object 
     elif known is None or known["metadata"]["uid"] != uid or not is_older(obj, known):
         world.watched_claims[key] = obj
     world.claims.observed(change, old, new)
-    world.passes.wake(key[0])
+    world.look(key[0], None if new is None else scopes.concerned_by_claim(known, new))
 
 
 def is_older(one: Object, other: Object) -> bool:
@@ -104,7 +138,13 @@ def pod_changed(world: World, change: Change, old: Object | None, new: Object | 
     if new is None:
         world.forget_pod(metadata["uid"])
     if names.POOL_LABEL in metadata["labels"] or metadata["annotations"] or metadata["uid"] in world.readers:
-        world.passes.wake(metadata.get("namespace", ""))
+        is_annotated = old is not None and new is not None and _without_annotations(old) == _without_annotations(new)
+        world.look(metadata.get("namespace", ""), (metadata["name"],) if is_annotated else None)
+
+
+def _without_annotations(slim: Object) -> Object:
+    left_out = ("annotations", "resourceVersion")
+    return {**slim, "metadata": {k: v for k, v in slim["metadata"].items() if k not in left_out}}
 
 
 def pool_changed(world: World, change: Change, old: Object | None, new: Object | None) -> None:
@@ -112,7 +152,7 @@ def pool_changed(world: World, change: Change, old: Object | None, new: Object |
     obj = new if new is not None else old
     if (obj is not None and change is not Change.MODIFIED) or _policy(old) != _policy(new):
         assert obj is not None
-        world.passes.wake(obj["metadata"].get("namespace", ""))
+        world.look(obj["metadata"].get("namespace", ""))
 
 
 def _policy(slim: Object | None) -> str | None:

@@ -37,18 +37,18 @@ def watch_policies(draft: Draft) -> None:
 
 
 def apply_policies(draft: Draft) -> None:
-    """Choose idle engines to put to sleep, at most once per round and Deployment."""
-    now_s, chosen_for = draft.now.monotonic_s, set()
+    """Choose idle engines to put to sleep, at most once per round and Pod."""
+    now_s = draft.now.monotonic_s
     for account in draft.accounts.values():
         pool = account.pod.pool
         lifecycle = None if pool is None else pool.lifecycle
         if pool is None or lifecycle is None or not lifecycle.sleep_after_seconds:
             continue
-        due_s = draft.policy_due_s.get(pool.uid, 0.0)
+        due_s = draft.policy_due_s.get(account.pod.uid, 0.0)
         if now_s < due_s:
             draft.wake_at(due_s)
             continue
-        chosen_for.add(pool.uid)
+        draft.policy_due_s[account.pod.uid] = now_s + ROUND_S
         window = lifecycle.sleep_after_seconds
         if account.pod.labels.get(names.ENABLED_LABEL) != "true" or not may_choose(account, draft):
             continue
@@ -59,8 +59,6 @@ def apply_policies(draft: Draft) -> None:
                 send_to_sleep(account, sitting, seconds, operation, draft, window_s=window)
                 break
             draft.wake_at(now_s + max(window - seconds, 0.1))
-    for uid in chosen_for:
-        draft.policy_due_s[uid] = now_s + ROUND_S
 
 
 def may_choose(account: Account, draft: Draft) -> bool:

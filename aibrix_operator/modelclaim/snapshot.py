@@ -157,7 +157,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All of one namespace."""
+    """One namespace: all of it, or some of its Pods with the claims on them."""
 
     namespace: str
     claims: tuple[Claim, ...]
@@ -165,3 +165,6 @@ class Fleet:
     pods: Mapping[str, Pod]
     """By name."""
     finished: tuple[Finished, ...] = ()
+    is_whole: bool = True
+    """False: Pods that need no look are left out. Nothing is placed then, because that weighs all Pods against
+    each other; every Pod that a claim in here is recorded on is in here too."""

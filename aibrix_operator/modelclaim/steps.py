@@ -140,3 +140,5 @@ class Plan:
     """Pod UID → seconds between readings of its runtime until the next plan, for every Pod of the namespace."""
     wake_after_s: float | None = None
     """When the next pass is due for reasons of time alone."""
+    wants_whole: bool = False
+    """Of some Pods' plan: what was found concerns others too, so the whole is to be planned instead."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ from aibrix_operator.cluster.overlay import Overlay
 from aibrix_operator.cluster.resource import Key, Object, Resource
 from aibrix_operator.cluster.step_queue import StepQueue
 from aibrix_operator.cluster.work_queue import WorkQueue
+from aibrix_operator.modelclaim.attention import Attention, Scope
 from aibrix_operator.modelclaim.memory import Memory
 from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, parse_pool, slim_pod
 from aibrix_operator.modelclaim.readers import Reader, Runtimes
@@ -107,6 +108,11 @@ class World:
     """By namespace: runtime steps that ended since the last pass."""
     readers: dict[str, Reader] = field(default_factory=dict)
     """By Pod UID."""
+    attention: dict[str, Attention] = field(default_factory=lambda: defaultdict(Attention))
+    """By namespace: what the next pass has to look at."""
+    seated: dict[str, dict[str, tuple[Key, ...]]] = field(default_factory=dict)
+    """By namespace: Pod name → the claims on it, by the last whole pass. Not there while a claim wants a place or is
+    on its way to or from one, when every pass is a whole one."""
     writing: dict[str, tuple[Instance, ...]] = field(default_factory=dict)
     """Claim UID → what the status write under way would record."""
     cooling: dict[Lane, _Cooling] = field(default_factory=dict)
@@ -145,6 +151,7 @@ class World:
             reader.stop()
         for of_the_last_term in (
             *(self.memory, self.finished, self.readers, self.writing, self.cooling, self.unreadable),
+            *(self.attention, self.seated),
         ):
             of_the_last_term.clear()
         self._make_queues()
@@ -187,6 +194,16 @@ class World:
         reader = self.readers.pop(uid, None)
         if reader is not None:
             reader.stop()
+
+    def look(self, namespace: str, pods: Iterable[str] | None = None) -> None:
+        """Have a pass look at these Pods at once; None: at everything."""
+        self.attention[namespace].mark(pods)
+        self.passes.wake(namespace)
+
+    def look_after(self, namespace: str, seconds: float, scope: Scope = None) -> None:
+        """As ``look``, after ``seconds``."""
+        self.attention[namespace].mark_at(self.monotonic_s() + seconds, scope)
+        self.passes.wake_after(namespace, seconds)
 
     def cool(self, lane: Lane) -> float:
         """A step to the API server failed: leave its lane alone for a while, longer each time. Returns the seconds."""

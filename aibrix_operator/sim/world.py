@@ -84,7 +84,7 @@ class SimulatedCluster:
         world.is_synced = True
         recorder.start()
         world.passes.start()
-        world.passes.wake(NAMESPACE)
+        world.look(NAMESPACE)
 
     def _pod_changed(
         self, pods: dict[tuple[str, str], Object], change: Change, old: Object | None, new: Object | None

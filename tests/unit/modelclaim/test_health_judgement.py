@@ -84,3 +84,11 @@ def test_a_changed_port_is_taken_over():
 )
 def test_the_record_is_written_to_an_engine_off_the_route(engine, annotations, write):
     assert judge(make_instance(ACTIVATING), engine, annotations).limit_to_write == write
+
+
+def test_an_engine_whose_route_is_out_is_judged_as_the_write_under_way_says():
+    """Its card is divided for a neighbour before its own status is acknowledged: it is below its record, and serves."""
+    instance, engine = make_instance(ACTIVATING), make_engine(limit=150)
+    sitting = make_sitting(instance, engine, is_writing=True, writing_instances=(make_instance(ACTIVE),))
+    verdict = health.judge(sitting, make_pod("warm-0", make_snapshot(engine)))
+    assert (verdict.instance.phase, verdict.notes) == (ACTIVE, ())
