@@ -64,7 +64,7 @@ def _is_at_rest(claim: Claim, fleet: Fleet) -> bool:
 
 def _is_waiting(claim: Claim, memory: Memory, now_s: float) -> bool:
     """Whether it has been told why it has no place, and nothing but time or room that comes free changes that."""
-    if claim.status.instances or claim.is_writing or claim.is_deleting or not claim.has_finalizer:
+    if claim.status.instances or claim.is_writing or claim.is_deleting:
         return False
     wait = memory.claims[claim.uid].wait if claim.uid in memory.claims else None
     return bool(claim.engine_error) or claim.seat is None or (wait is not None and now_s < wait.until_s)
