@@ -1,21 +1,25 @@
 """Fuzzed manifests, Pods and runtime answers: each ends in a condition, an Event or a refusal.
 
-Never in a traceback, and never in the way of a claim that is well.
+Never in a traceback, and never in the way of a claim that is well. A run plays 2,400 claims, 2,400 Pods and 2,400
+readings here; with the 3,300 damaged answers that ``tests/unit/runtime_api`` gives to the client, that is 10,500.
 """
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC
+import random
+from datetime import UTC, datetime
 
 from builders import GIB
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from simulated import CARD_24, simulated
+from sleepers import claim_uid
 
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import ClaimPhase
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
+from aibrix_operator.modelclaim.draft import ROUND_S
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.outcome import Done, NotSent, Refused, Unknown
 from aibrix_operator.runtime_api.wire import EnginePhase
@@ -23,13 +27,15 @@ from aibrix_operator.sim.store import wall
 from aibrix_operator.sim.world import NAMESPACE, POOL
 
 AT_ONCE = 20
-WORLDS = 60
-"""Each sees ``AT_ONCE`` objects at once, which is quicker than a world for each."""
+WORLDS = 120
+"""Each sees ``AT_ONCE`` objects, which is quicker than a world for each."""
 fuzz = settings(
     max_examples=WORLDS,
     deadline=None,
     derandomize=True,
     database=None,
+    # Shrinking plays hundreds of worlds. A failure names the object that it is about, so it is shown as it was drawn.
+    phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 
@@ -179,68 +185,73 @@ async def test_fuzzed_pods_keep_no_claim_from_its_own(cluster, drawn):
     assert cluster.status("well").phase == ClaimPhase.ACTIVE
 
 
-sizes = st.sampled_from([-1, 0, 1, 4 * GIB, 18 * GIB, CARD_24, 2**63 - 1])
-states = st.builds(
-    wire.ModelState,
-    model_name=st.sampled_from(["model-of-a", "model-of-b", "", "stray"]),
-    claim_ref=st.none()
-    | st.builds(
-        wire.ClaimRef, namespace=st.just(NAMESPACE), name=st.just("a"), uid=st.sampled_from(["", "x", "uid-a"])
-    ),
-    port=st.sampled_from([0, 1, 20_000, 65_535]),
-    phase=st.sampled_from(EnginePhase),
-    ready=st.booleans(),
-    alive=st.booleans(),
-    last_error=st.none() | texts,
-    last_transition=st.none() | st.datetimes(timezones=st.just(UTC)),
-    kv_used_bytes=sizes,
-    kv_capacity_bytes=sizes,
-    sleeping_footprint_bytes=st.none() | st.sampled_from([0, GIB, 2**62]),
-    request_metrics_observed=st.booleans(),
-    requests_running=st.sampled_from([0, 3, 2**40]),
-    requests_waiting=st.sampled_from([0, 1]),
-)
-snapshots = st.tuples(
-    st.lists(st.tuples(st.sampled_from([0, 1, CARD_24]), sizes), max_size=2), st.lists(states, max_size=4)
-)
+SIZES = (-1, 0, 1, 4 * GIB, 18 * GIB, CARD_24, 2**63 - 1)
+REFS = (None, None, *(wire.ClaimRef(namespace=NAMESPACE, name="a", uid=uid) for uid in ("", "x", "uid-a")))
+MOMENTS = (None, datetime.min.replace(tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+FIELDS = {
+    "model_name": ("model-of-a", "model-of-b", "", "stray"),
+    "claim_ref": REFS,
+    "port": (0, 1, 20_000, 65_535),
+    "phase": tuple(EnginePhase),
+    "ready": (False, True),
+    "alive": (False, True),
+    "last_error": (None, "", "CUDA out of memory", "\x00\ud800", "e" * 5_000),
+    "last_transition": MOMENTS,
+    "kv_used_bytes": SIZES,
+    "kv_capacity_bytes": SIZES,
+    "sleeping_footprint_bytes": (None, 0, GIB, 2**62),
+    "request_metrics_observed": (False, True),
+    "requests_running": (0, 3, 2**40),
+    "requests_waiting": (0, 1),
+    "can_sleep": (None, False, True),
+}
+
+
+def reading(seed):
+    """Up to two cards and four engines, every figure of which may contradict the others."""
+    choose = random.Random(seed)
+    cards = tuple(
+        wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=choose.choice((0, 1, CARD_24)), hbm_usable_bytes=size)
+        for n, size in enumerate(choose.choices(SIZES, k=choose.randrange(3)))
+    )
+    engines = tuple(
+        wire.ModelState(**{field: choose.choice(values) for field, values in FIELDS.items()})
+        for _ in range(choose.randrange(5))
+    )
+    return wire.Snapshot(observed_at=wall(), accelerators=cards, models=engines)
+
+
 outcomes = st.sampled_from([None, Refused("no", 400), NotSent("no route"), NotSent("late", True), Unknown("lost")])
 
 
 @fuzz
-@given(
-    drawn=st.lists(snapshots, min_size=AT_ONCE, max_size=AT_ONCE),
-    answers=st.lists(outcomes, min_size=1, max_size=AT_ONCE),
-)
+@given(first=st.integers(0, 2**32), answers=st.lists(outcomes, min_size=1, max_size=AT_ONCE))
 @simulated
-async def test_fuzzed_readings_and_answers_end_no_pass_and_the_next_true_reading_mends_all(cluster, drawn, answers):
+async def test_fuzzed_readings_and_answers_end_no_pass_and_the_next_true_reading_mends_all(cluster, first, answers):
+    """A reading is made of a seed: drawn field by field, nine tenths of the time would go into drawing."""
     runtime = cluster.add_pod("warm-0", CARD_24)
     cluster.apply("a", "6Gi", "1Gi")
     cluster.apply("b", "6Gi", "1Gi")
     await cluster.run(1)
-    uid = cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, "a"]["metadata"]["uid"]
-    told = iter(drawn)
+    ref = wire.ClaimRef(namespace=NAMESPACE, name="a", uid=claim_uid(cluster, "a"))
+    told, all_told = [], asyncio.Event()
 
     async def lie():
-        accelerators, models = next(told, ([], []))
-        cards = tuple(
-            wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=total, hbm_usable_bytes=usable)
-            for n, (total, usable) in enumerate(accelerators)
-        )
-        known = tuple(
-            m.model_copy(update={"claim_ref": m.claim_ref.model_copy(update={"uid": uid})})
-            if m.claim_ref is not None and m.claim_ref.uid == "uid-a"
-            else m
-            for m in models
-        )
-        return Done(wire.Snapshot(observed_at=wall(), accelerators=cards, models=known))
+        told.append(reading(first + len(told)))
+        if len(told) == AT_ONCE:
+            all_told.set()
+        models = [m.model_copy(update={"claim_ref": ref}) if m.claim_ref == REFS[-1] else m for m in told[-1].models]
+        return Done(told[-1].model_copy(update={"models": tuple(models)}))
 
     async def answer(call):
         await asyncio.sleep(0.1)
         return answers[len(runtime.calls) % len(answers)]
 
     runtime.before_snapshot, runtime.before_call = lie, answer
-    await asyncio.sleep(60)  # unchecked: the laws see the truth, and not the lies that the controller is told
+    async with asyncio.timeout(AT_ONCE * (ROUND_S + 1)):
+        await all_told.wait()  # unchecked: the laws see the truth, not the lies that are told
     runtime.before_snapshot = runtime.before_call = None
+    await asyncio.sleep(ROUND_S)  # the last lie is answered until the truth is read
     cluster.laws.broken.clear()
     await cluster.run(120)
     for claim in "ab":
