@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase, ModelClaimStatus
 from aibrix_operator.ledger.card import Seat
-from aibrix_operator.modelclaim.accounts import Sitting
+from aibrix_operator.modelclaim.accounts import Sitting, open_accounts
+from aibrix_operator.modelclaim.draft import Draft
 from aibrix_operator.modelclaim.parse import parse_claim
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Moment, Pod, Reading
 from aibrix_operator.runtime_api import wire
@@ -80,3 +81,10 @@ def make_sitting(instance=None, engine=None, name="a", **claim) -> Sitting:
     """One instance beside its engine."""
     instance = make_instance() if instance is None else instance
     return Sitting(make_claim(name, instance, **claim), instance, engine)
+
+
+def make_draft(*objects, now_s=0.0, claims=None, cards=None, **changes) -> Draft:
+    """A pass over the objects that has decided nothing yet. ``claims`` and ``cards`` are memories, by name."""
+    fleet = make_fleet(*objects)
+    known = [{f"uid-of-{name}": memory for name, memory in (of or {}).items()} for of in (claims, cards)]
+    return Draft(fleet, moment(now_s), open_accounts(fleet), *known, passes=1, **changes)

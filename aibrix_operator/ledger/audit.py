@@ -32,8 +32,8 @@ def limits_too_low(card: Card, limits: Mapping[str, int]) -> list[str]:
     """Law 2: no limit is below what the engine was seen to map, nor below the floor of an engine that is awake."""
     found = []
     for occupant in card.occupants:
-        limit = limits.get(occupant.claim, 0)
-        if limit <= 0:
+        limit = limits.get(occupant.claim)
+        if not limit:
             continue
         if limit < occupant.kv_mapped_bytes:
             found.append(
@@ -52,7 +52,7 @@ def reserves_lost(card: Card, limits: Mapping[str, int]) -> list[str]:
     sleepers = [o for o in card.occupants if o.activity is Activity.ASLEEP and o.lent_footprint_bytes is None]
     missing = {o.claim: max(0, o.seat.total_bytes - _promise(o, limits)) for o in sleepers}
     room = card.usable_bytes - sum(_promise(o, limits) for o in card.occupants)
-    short = [claim for claim, bytes_missing in missing.items() if bytes_missing > 0]
+    short = [claim for claim, bytes_missing in missing.items() if bytes_missing]
     if not short or sum(missing.values()) <= room:
         return []
     given_away = sum(missing.values())
@@ -64,4 +64,4 @@ def _promise(occupant: Occupant, limits: Mapping[str, int]) -> int:
     """What one instance was promised: its footprint and limit, or the lent footprint, which its own KV is part of."""
     if occupant.lent_footprint_bytes is not None:
         return occupant.lent_footprint_bytes
-    return occupant.seat.footprint_bytes + (limits.get(occupant.claim, 0) or occupant.seat.kv_floor_bytes)
+    return occupant.seat.footprint_bytes + (limits.get(occupant.claim) or occupant.seat.kv_floor_bytes)

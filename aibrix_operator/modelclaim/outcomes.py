@@ -11,7 +11,7 @@ from aibrix_operator.modelclaim.memory import WaitKind
 from aibrix_operator.modelclaim.placing import next_wait
 from aibrix_operator.modelclaim.snapshot import Claim, Finished
 from aibrix_operator.modelclaim.steps import Activate, Deactivate, SetLimits, Sleep, Wake
-from aibrix_operator.runtime_api.outcome import Done, NotSent, Refused, Unknown
+from aibrix_operator.runtime_api.outcome import Done, NotSent, Unknown
 
 
 def fold(draft: Draft) -> None:
@@ -58,7 +58,8 @@ def _started(claim: Claim, finished: Finished, draft: Draft) -> None:
             pod = draft.fleet.pods.get(pod_name)
             if pod is not None and pod.uid == pod_uid:
                 draft.remember_card(pod, unasked=message, unasked_until_s=draft.now.monotonic_s + ROUND_S)
-        case NotSent(message=message) | Refused(message=message):
+        case not_done:
+            message = not_done.message
             if has_run:
                 message = f"model {claim.model} had no engine on pod {pod_name}, and starting one failed: {message}"
             wait = next_wait(memory.wait, WaitKind.START, claim, draft)

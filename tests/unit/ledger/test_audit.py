@@ -48,6 +48,24 @@ from aibrix_operator.ledger import audit
             id="awake below its floor",
         ),
         pytest.param(
+            card(1000, serving("a", 300, 100, mapped=100)),
+            {"a": 100},
+            [],
+            id="awake, and limited to its floor and to what it maps",
+        ),
+        pytest.param(
+            card(1000, serving("a", 300, 100), starting("b", 300, 100)),
+            {"b": 1},
+            ["pod-a: b is awake with a KV limit of 1 bytes, below its floor of 100"],
+            id="limited to a byte, behind one that has no limit yet",
+        ),
+        pytest.param(
+            card(350, starting("a", 300, 100)),
+            {"a": 50},
+            ["pod-a: a is awake with a KV limit of 50 bytes, below its floor of 100"],
+            id="awake below its floor on a full card: no reserve is concerned",
+        ),
+        pytest.param(
             card(1000, serving("a", 300, 100), asleep("b", 300, 100, mapped=20)),
             {"a": 250, "b": 50},
             [],
@@ -58,6 +76,24 @@ from aibrix_operator.ledger import audit
             {"a": 301, "b": 50},
             ["pod-a: b could not wake: the floors lack 50 bytes, and 49 are left"],
             id="a reserve given away",
+        ),
+        pytest.param(
+            card(1000, serving("a", 300, 100), asleep("b", 300, 100)),
+            {"a": 300, "b": 50},
+            [],
+            id="a reserve that is just there",
+        ),
+        pytest.param(
+            card(1000, serving("a", 300, 100), asleep("b", 300, 100)),
+            {"a": 301, "b": 99},
+            ["pod-a: b could not wake: the floors lack 1 bytes, and 0 are left"],
+            id="a byte of a reserve given away",
+        ),
+        pytest.param(
+            card(1299, serving("a", 300, 100), asleep("b", 300, 100), asleep("c", 300, 100)),
+            {"a": 100, "b": 50, "c": 200},
+            ["pod-a: b could not wake: the floors lack 50 bytes, and 49 are left"],
+            id="a sleeper held above its floor makes up for no other",
         ),
         pytest.param(
             card(1500, serving("a", 300, 100), asleep("b", 300, 100), asleep("c", 300, 100)),

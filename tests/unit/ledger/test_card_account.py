@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from ledger_builders import GIB, asleep, card, cards, serving, starting
 
-from aibrix_operator.ledger.card import Activity, Occupant, Seat
+from aibrix_operator.ledger.card import Activity, Card, Occupant, Seat
 
 SEAT = Seat(300, 100)
 
@@ -80,6 +80,19 @@ def test_charging_a_claim_again_replaces_its_charge():
     assert account.promised_bytes == 700
 
 
+def test_discharging_a_claim_leaves_the_others_and_discharging_a_stranger_all():
+    a, b, c = (serving(name, 200, 100) for name in "abc")
+    account = card(1000, a, b, c)
+    assert account.without_occupant("b").occupants == (a, c)
+    assert account.without_occupant("stranger") == account
+
+
+def test_an_instance_that_was_not_seen_yet_maps_nothing_and_has_no_request():
+    unseen = Occupant("a", SEAT)
+    assert (unseen.kv_mapped_bytes, unseen.requests, unseen.activity) == (0, 0, Activity.STARTING)
+    assert card(1000).reserved_bytes == Card("pod-a", 1000).reserved_bytes == 0
+
+
 def test_a_third_8b_model_fits_an_h20_when_a_sleeper_lends_its_reserve():
     lent = round(1.3 * GIB)
     account = card(102_102_110_044, asleep("a", 30 * GIB, 10 * GIB, lent=lent), serving("b", 30 * GIB, 10 * GIB))
@@ -88,8 +101,12 @@ def test_a_third_8b_model_fits_an_h20_when_a_sleeper_lends_its_reserve():
 
 
 def test_a_claim_charged_twice_is_refused():
-    with pytest.raises(ValueError, match="a is charged twice on pod-a"):
-        card(1000, serving("a", 200, 100), serving("b", 1, 1), asleep("a", 200, 100))
+    again = "".join(("claim", "-a"))  # the same name, told by another object
+    with pytest.raises(ValueError, match="claim-a is charged twice on pod-a"):
+        card(1000, serving("claim-a", 200, 100), serving("b", 1, 1), asleep(again, 200, 100))
+    account = card(1000, serving("claim-a", 200, 100), serving("b", 1, 1))
+    assert account.with_occupant(asleep(again, 200, 100)).promised_bytes == 302
+    assert account.without_occupant(again).promised_bytes == 2
 
 
 @pytest.mark.parametrize(
@@ -101,6 +118,11 @@ def test_a_claim_charged_twice_is_refused():
             {"lent_footprint_bytes": 0, "activity": Activity.ASLEEP},
             "unmeasured is None",
             id="a sleeper holding nothing",
+        ),
+        pytest.param(
+            {"lent_footprint_bytes": -1, "activity": Activity.ASLEEP},
+            "a holds -1 bytes asleep",
+            id="a sleeper holding less than nothing",
         ),
     ],
 )

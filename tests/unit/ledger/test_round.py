@@ -105,6 +105,11 @@ def test_a_limit_without_a_record_is_left_unfinished():
     assert verdict(account, [Held("a", 60 * GIB), Held("b", 20 * GIB, 20 * GIB)]).divide
 
 
+def test_an_engine_that_may_map_nothing_is_left_unfinished():
+    account = card(80 * GIB, eighty("a"), eighty("b"))
+    assert verdict(account, [Held("a", 0, 20 * GIB), Held("b", 20 * GIB, 20 * GIB)]).divide
+
+
 @pytest.mark.parametrize(
     "held",
     [

@@ -92,3 +92,9 @@ def test_an_engine_whose_route_is_out_is_judged_as_the_write_under_way_says():
     sitting = make_sitting(instance, engine, is_writing=True, writing_instances=(make_instance(ACTIVE),))
     verdict = health.judge(sitting, make_pod("warm-0", make_snapshot(engine)))
     assert (verdict.instance.phase, verdict.notes) == (ACTIVE, ())
+
+
+def test_a_route_that_cannot_be_read_is_none():
+    """A limit is written only to an engine that no gateway sends requests to, and none reads such a route."""
+    odd = {names.route_annotation("a"): "not a route"}
+    assert judge(make_instance(InstancePhase.ACTIVATING), make_engine(limit=201), odd).limit_to_write == 200

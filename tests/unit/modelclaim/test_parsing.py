@@ -97,3 +97,15 @@ def test_an_empty_model_name_counts_as_unset():
 def test_a_fraction_of_a_byte_rounds_up():
     spec = {**SPEC, "perGPU": {"maximumFootprint": "5.6Gi", "kvFloor": 1024}}
     assert parse.parse_claim({"metadata": METADATA, "spec": spec}).seat == Seat(6_012_954_215, 1024)
+
+
+def test_a_pod_that_is_being_deleted_runs_no_more_and_is_owned_by_its_replica_set():
+    owners = [
+        {"kind": "Node", "uid": "n", "controller": False},
+        {"kind": "Job", "uid": "j", "controller": True},
+        {"kind": "ReplicaSet", "uid": "r", "controller": True},
+    ]
+    metadata = {**METADATA, "ownerReferences": owners, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    slim = parse.slim_pod({"metadata": metadata, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+    assert parse.slim_pod(slim) == slim
+    assert (slim["metadata"]["deletionTimestamp"], slim["owner"]) == ("2026-01-01T00:00:00Z", "r")
