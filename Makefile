@@ -7,9 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 UPSTREAM := .cache/upstream
 TESTS ?= tests
+DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
 
-.PHONY: help setup binaries upstream demo demo-vllm test e2e lint format manifests verify lock bench-controller clean
+.PHONY: help setup binaries upstream demo demo-vllm test coverage mutate e2e lint format manifests verify lock bench-controller clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +44,12 @@ demo-vllm: setup ## The same with two real vLLM processes on the CPU (downloads 
 
 test: setup binaries upstream ## All tests but the end-to-end ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q $(TESTS)
+
+coverage: setup ## Every branch of the ledger and of what decides is covered by a test that is named for it
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q --cov --ignore-glob='*_schedules.py' --ignore-glob='*_fuzzed_*.py' $(DECIDING)
+
+mutate: setup ## The ledger's own tests notice nine of ten faults put into it (takes minutes)
+	@JOBS=$(JOBS) $(BIN)/python tests/mutation.py
 
 e2e: setup binaries upstream ## End-to-end tests: real processes, one file a user story
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q e2e

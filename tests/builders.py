@@ -86,5 +86,8 @@ def make_sitting(instance=None, engine=None, name="a", **claim) -> Sitting:
 def make_draft(*objects, now_s=0.0, claims=None, cards=None, **changes) -> Draft:
     """A pass over the objects that has decided nothing yet. ``claims`` and ``cards`` are memories, by name."""
     fleet = make_fleet(*objects)
-    known = [{f"uid-of-{name}": memory for name, memory in (of or {}).items()} for of in (claims, cards)]
-    return Draft(fleet, moment(now_s), open_accounts(fleet), *known, passes=1, **changes)
+    of_claims, of_cards = ({f"uid-of-{name}": memory for name, memory in (of or {}).items()} for of in (claims, cards))
+    granted = {uid for uid, memory in of_claims.items() if memory.wake_request and memory.wake_request.is_granted}
+    holds = {uid: memory.hold.seat_bytes for uid, memory in of_cards.items() if memory.hold}
+    accounts = open_accounts(fleet, granted, holds)
+    return Draft(fleet, moment(now_s), accounts, of_claims, of_cards, passes=1, **changes)

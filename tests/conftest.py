@@ -5,11 +5,19 @@ A shell ignores SIGINT in what it runs in the background, and so would every pro
 
 import signal
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A busy machine is no failure: neither an example nor drawing one has a time limit (a test has, pytest's).
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 # For `make mutate`: the same examples for every mutant, and no time spent on finding the smallest that fails.
 settings.register_profile(
-    "mutation", max_examples=25, derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate]
+    "mutation",
+    settings.get_profile("unhurried"),
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
 )

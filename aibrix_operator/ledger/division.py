@@ -36,10 +36,8 @@ def divide(card: Card) -> dict[str, int]:
     if spare_bytes < 0:
         raise CannotDivide(f"the engines on this card hold {figures.gib(-spare_bytes)} more than it has")
     limits = {o.claim: o.keep_bytes for o in card.occupants}
-    weights = {o.claim: o.weight for o in card.occupants if o.weight > 0}
+    weights = {o.claim: o.weight for o in card.occupants if o.weight}  # none, and so no share, where all sleep
     total_weight = sum(weights.values())
-    if total_weight == 0:
-        return limits
     shares = {claim: spare_bytes * weight // total_weight for claim, weight in weights.items()}
     # Rounding down loses less than one byte an engine, so one byte for each of the first names is all there is to deal.
     odd_bytes = spare_bytes - sum(shares.values())

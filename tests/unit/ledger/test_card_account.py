@@ -25,6 +25,7 @@ SEAT = Seat(300, 100)
         pytest.param(asleep("a", 300, 100, mapped=20), 400, 400, 100, 0, id="asleep with its reserve"),
         pytest.param(asleep("a", 300, 100, mapped=120), 400, 420, 120, 0, id="asleep, still mapping over its floor"),
         pytest.param(asleep("a", 300, 100, mapped=20, lent=60), 60, 60, 20, 0, id="asleep without reserve"),
+        pytest.param(asleep("a", 300, 100, lent=1), 1, 1, 0, 0, id="holds next to nothing asleep"),
         pytest.param(asleep("a", 300, 100, lent=500), 500, 500, 0, 0, id="holds more asleep than its seat"),
     ],
 )

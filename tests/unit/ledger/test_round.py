@@ -82,6 +82,16 @@ def test_nobody_short_writes_nothing(a, waiting):
     assert verdict(account, even_held(a=waiting), both) == RoundVerdict(divide=False, short=NOBODY)
 
 
+def test_an_engine_that_would_gain_just_the_threshold_is_short():
+    account = card(80 * GIB, eighty("a"), eighty("b"))
+    held = [Held("a", 20 * GIB - threshold_bytes(80 * GIB), 20 * GIB, waiting=1), Held("b", 20 * GIB, 20 * GIB)]
+    assert verdict(account, held).short == {"a"}
+
+
+def test_an_engine_of_which_no_more_is_known_has_no_record_and_nothing_waiting():
+    assert Held("a", 200) == Held("a", 200, record_bytes=0, waiting=0)
+
+
 def test_half_of_an_odd_limit_is_rounded_up():
     account = card(80 * GIB, eighty("a", requests=4, mapped=10 * GIB), eighty("b"))
     odd = [Held("a", 20 * GIB + 1, 20 * GIB + 1), Held("b", 20 * GIB, 20 * GIB)]

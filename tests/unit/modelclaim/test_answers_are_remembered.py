@@ -52,6 +52,12 @@ def test_a_start_known_not_done_takes_its_record_back(result):
     assert draft.claims["uid-of-a"].wait.tries == 1
 
 
+def test_a_start_refused_to_an_engine_that_ran_says_so():
+    draft = fold(start(), Refused("no", 400), POD, claims={"a": ClaimMemory(started_on=frozenset({POD.uid}))})
+    text = "model a had no engine on pod warm-0, and starting one failed: no"
+    assert draft.claims["uid-of-a"].refused_on == {POD.uid: text}
+
+
 def test_a_start_that_may_be_under_way_is_repeated_after_a_round():
     draft = fold(start(), Unknown("cut"), POD)
     assert draft.claims["uid-of-a"].start_again_s == draft.wake_at_s == 10.0
@@ -67,8 +73,8 @@ def test_the_words_of_a_failed_limit_are_kept_for_the_claim_that_waits_for_it():
     write = LimitWrite(POD.uid, 100, 200, 0.0, 1)
     draft = fold(step, Refused("too low", 409), POD, claims={"a": ClaimMemory(limit_write=write)})
     assert draft.claims["uid-of-a"].limit_write.error == "too low"
-    draft = fold(step, answer(True), POD)
-    assert draft.claims == {}
+    assert fold(step, answer(True), POD).claims == {}
+    assert fold(step, Refused("too low", 409), POD).claims == {}
 
 
 def woken(result, request=REQUEST, pod=POD):

@@ -1,6 +1,7 @@
 """Single decisions of a pass that a whole story meets only when two things happen at the same moment."""
 
 import dataclasses
+from datetime import timedelta
 
 import pytest
 from builders import (
@@ -13,29 +14,47 @@ from builders import (
     make_instance,
     make_pod,
     make_snapshot,
+    moment,
 )
 
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import InstancePhase
+from aibrix_operator.api.conditions import Condition, rfc3339
+from aibrix_operator.api.modelclaim import InstancePhase, Reason
 from aibrix_operator.api.pool_policy import Lifecycle, PoolPolicy
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.ledger.placement import Refused
-from aibrix_operator.modelclaim import admitting, auditing, making_room, moving, retire, starting, waking
-from aibrix_operator.modelclaim.draft import Findings, sitting_of
+from aibrix_operator.modelclaim import (
+    admitting,
+    auditing,
+    cards,
+    decide,
+    health,
+    making_room,
+    moving,
+    retire,
+    sleeping,
+    starting,
+    waking,
+)
+from aibrix_operator.modelclaim.accounts import is_booting
+from aibrix_operator.modelclaim.draft import BOOT_PACE_S, Findings, sitting_of
 from aibrix_operator.modelclaim.memory import (
+    Activity,
     CardMemory,
     Cause,
     ClaimMemory,
     Division,
     GoingToSleep,
     Hold,
+    Memory,
     Wait,
     WaitKind,
     WakeRequest,
 )
 from aibrix_operator.modelclaim.placing import Placements
+from aibrix_operator.modelclaim.publish import Scheduled
 from aibrix_operator.modelclaim.snapshot import Pool
-from aibrix_operator.modelclaim.steps import Activate, Deactivate, SetFinalizer
+from aibrix_operator.modelclaim.steps import Activate, Deactivate, SetFinalizer, Sleep, WriteStatus
 from aibrix_operator.runtime_api.wire import EnginePhase
 
 LENDING = Pool(
@@ -115,6 +134,35 @@ class TestRequests:
         draft = self.look(seated(phase=InstancePhase.SLEEPING, limit=0), pod, wake_request=done)
         assert draft.claims["uid-of-a"].wake_request == done
         assert draft.notes == []
+
+    def test_a_request_that_was_refused_is_taken_off_wherever_it_still_stands(self):
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED)
+        draft = self.look(seated(phase=InstancePhase.SLEEPING), pod, refused_wake=ASKED_AT)
+        assert draft.drop_wakes == {("uid-of-warm-0", "a")}
+        assert draft.claims["uid-of-a"].wake_request is None
+
+    def test_clients_of_a_sleeper_come_before_a_claim_that_room_is_made_for(self):
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED, pool=LENDING)
+        claim = seated(phase=InstancePhase.SLEEPING, limit=0)
+        for held, is_held in ((600, True), (601, False)):
+            hold = CardMemory(hold=Hold("uid-of-b", held, until_s=50.0))
+            draft = make_draft(claim, pod, cards={"warm-0": hold})
+            waking.wake_sleepers(draft.accounts["warm-0"], draft)
+            assert (draft.cards["uid-of-warm-0"].hold is not None) is is_held
+
+    def test_a_card_that_was_not_divided_to_its_end_is_divided_again_before_a_wake(self):
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED)
+        claim = seated(phase=InstancePhase.SLEEPING)
+        request = dataclasses.replace(self.KNOWN, is_granted=True)
+        for next_round_s, is_forgotten in ((6.0, False), (5.0, True)):
+            composition = make_draft(claim, pod).accounts["warm-0"].composition
+            memory = CardMemory(divided_for=composition, next_round_s=next_round_s)
+            draft = make_draft(
+                claim, pod, now_s=5.0, claims={"a": ClaimMemory(wake_request=request)}, cards={"warm-0": memory}
+            )
+            waking.wake_sleepers(draft.accounts["warm-0"], draft)
+            assert (draft.cards["uid-of-warm-0"].divided_for == frozenset()) is is_forgotten
+            assert draft.steps == []
 
     def test_a_seat_that_is_only_being_recorded_is_not_asked_for(self):
         claim = make_claim("a", writing_instances=(make_instance(),), is_writing=True)
@@ -225,6 +273,158 @@ class TestStarts:
         account = draft.accounts["warm-0"]
         starting.start_engine(account, account.sittings[0], draft)
         assert [type(step) for step in draft.steps] == steps
+
+    def test_an_unread_runtime_is_asked_for_nothing(self):
+        draft = make_draft(seated(phase=InstancePhase.ACTIVATING, port=0), make_pod(error="cut off"))
+        account = draft.accounts["warm-0"]
+        starting.start_engine(account, account.sittings[0], draft)
+        assert draft.steps == []
+
+    def test_a_start_that_may_be_under_way_is_not_repeated_before_its_time(self):
+        draft = make_draft(
+            seated(phase=InstancePhase.ACTIVATING, port=0),
+            make_pod(snapshot=make_snapshot()),
+            claims={"a": ClaimMemory(start_again_s=10.0)},
+        )
+        account = draft.accounts["warm-0"]
+        starting.start_engine(account, account.sittings[0], draft)
+        assert (draft.steps, draft.wake_at_s) == ([], 10.0)
+
+    @pytest.mark.parametrize(
+        ("in_force", "told"),
+        [
+            pytest.param(200, ["model a on pod warm-0: KV limit of 0.0 GiB written over 1.0 GiB"], id="lowered"),
+            pytest.param(2 * GIB, [], id="raised"),
+        ],
+    )
+    def test_a_division_that_holds_an_engine_to_its_record_again_is_told(self, in_force, told):
+        claim, pod = seated(), make_pod(snapshot=make_snapshot(make_engine(limit=in_force)))
+        draft = make_draft(claim, pod, claims={"a": ClaimMemory(not_held_bytes=GIB)})
+        account = draft.accounts["warm-0"]
+        verdict = health.Verdict(claim.status.instances[0])
+        notes = starting.hold_to_record(account, account.sittings[0], verdict, draft)
+        assert [note.message for note in notes] == told
+        assert draft.claims["uid-of-a"].not_held_bytes is None
+
+    def test_an_engine_that_stops_with_an_error_does_not_boot(self):
+        stopping = make_engine(phase=EnginePhase.STOPPING, ready=False, last_transition=NOW)
+        assert is_booting(stopping, make_snapshot())
+        assert not is_booting(stopping.model_copy(update={"last_error": "killed"}), make_snapshot())
+
+
+class TestDivisions:
+    def test_a_placement_whose_claim_is_gone_is_dropped(self):
+        division = Division(Cause.PLACEMENT, frozenset(), {"b": 100}, {}, newcomer="b", newcomer_seat=SEAT)
+        draft = make_draft(make_pod(snapshot=make_snapshot()), cards={"warm-0": CardMemory(division=division)})
+        cards.remember_accounts(draft)
+        assert (draft.cards["uid-of-warm-0"].division, draft.newcomers) == (None, {})
+
+    def test_a_card_without_a_plan_waits_for_its_round(self):
+        """Its engines hold more than it has, and nothing changed since it was divided."""
+        pod = make_pod(snapshot=make_snapshot(make_engine(mapped=900)))
+        composition = make_draft(seated(), pod).accounts["warm-0"].composition
+        memory = CardMemory(divided_for=composition, next_round_s=7.0)
+        draft = make_draft(seated(), pod, cards={"warm-0": memory})
+        cards.start_divisions(draft, {})
+        assert (draft.wake_at_s, draft.cards["uid-of-warm-0"]) == (7.0, memory)
+
+    def test_a_newcomer_is_charged_beside_those_who_sit_there(self):
+        draft = make_draft(seated(), make_pod(snapshot=make_snapshot(make_engine())))
+        account = draft.accounts["warm-0"]
+        assert draft.card_of(account) is account.card
+        draft.seat("warm-0", "b", SEAT)
+        assert [o.claim for o in draft.card_of(account).occupants] == ["a", "b"]
+
+    def test_nothing_is_asked_of_a_pod_that_does_not_run(self):
+        fleet = make_draft(seated(), make_pod(is_running=False, snapshot=make_snapshot(make_engine()))).fleet
+        plan, _ = decide.decide(fleet, Memory(), moment())
+        assert [type(step) for step in plan.steps if not isinstance(step, WriteStatus)] == []
+
+    def test_a_claim_that_somebody_else_lets_go_is_written_to_no_more(self):
+        claim = make_claim(deleting_since=NOW, has_finalizer=False)
+        plan, _ = decide.decide(make_draft(claim).fleet, Memory(), moment())
+        assert plan.steps == ()
+
+
+class TestEnginesOnTheirWayToSleep:
+    GOING = GoingToSleep("uid-of-warm-0", "op", 600.0, None, unrouted_s=1.0)
+
+    def look(self, pod):
+        draft = make_draft(seated(), pod, now_s=60.0, claims={"a": ClaimMemory(going_to_sleep=self.GOING)})
+        sleeping.continue_sleeps(draft.accounts["warm-0"], draft)
+        return draft
+
+    def test_a_runtime_that_does_not_answer_is_not_asked_to_put_anybody_to_sleep(self):
+        assert self.look(make_pod(error="cut off")).claims["uid-of-a"].going_to_sleep is None
+
+    @pytest.mark.parametrize(("busy_since_s", "steps"), [(None, [Sleep]), (59.0, [])])
+    def test_it_sleeps_once_its_runtime_is_free(self, busy_since_s, steps):
+        pod = make_pod(snapshot=make_snapshot(make_engine()), pool=LENDING, busy_since_s=busy_since_s)
+        draft = self.look(pod)
+        assert [type(step) for step in draft.steps] == steps
+        assert draft.off_route == {"uid-of-a"}
+
+
+class TestMakingRoom:
+    READY = Condition(
+        type="Ready",
+        status="True",
+        last_transition_time=rfc3339(NOW - timedelta(seconds=900)),
+        reason="ModelClaimActive",
+    )
+
+    def pass_over(self, want, asleep_bytes, *, cards=None, **memories):
+        """A card of 1000 bytes with two idle engines, and a claim that waits for ``want`` bytes."""
+        engines, claims = [], [make_claim("want", seat=Seat(want - 100, 100))]
+        for name in "ac":
+            engines.append(make_engine(name, ipc_name=name, last_transition=NOW - timedelta(seconds=800)))
+            claims.append(make_claim(name, make_instance(), conditions=(self.READY,)))
+        known = {name: ClaimMemory(asleep_bytes=asleep_bytes) for name in "ac"} | memories
+        refusal = Scheduled(False, Reason.NO_MATCHING_PODS, "no room")
+        draft = make_draft(
+            *claims,
+            make_pod(snapshot=make_snapshot(*engines), pool=LENDING),
+            claims={**known, "want": ClaimMemory(refusal=refusal)},
+            cards=cards,
+        )
+        draft.activities = {f"uid-of-warm-0/{name}": Activity(-700.0, None) for name in "ac"}
+        return draft
+
+    @pytest.mark.parametrize(
+        ("want", "sleepers"),
+        [
+            pytest.param(580, ["a"], id="one is enough"),
+            pytest.param(581, ["a", "c"], id="both are needed"),
+            pytest.param(961, None, id="both are not enough"),
+        ],
+    )
+    def test_as_many_sleep_as_are_known_to_be_enough(self, want, sleepers):
+        draft = self.pass_over(want, 20)
+        claim = next(c for c in draft.fleet.claims if c.name == "want")
+        plan = making_room.plan_room(draft.accounts["warm-0"], claim, claim.seat, draft)
+        assert (plan and [s.claim.name for _, s in plan.sleepers]) == sleepers
+
+    def test_of_two_cards_that_are_known_to_help_the_one_with_fewer_sleeps_does(self):
+        draft = self.pass_over(580, 20)
+        claim = next(c for c in draft.fleet.claims if c.name == "want")
+        known = making_room.plan_room(draft.accounts["warm-0"], claim, claim.seat, draft)
+        hoped = dataclasses.replace(known, is_known=False)
+        more = dataclasses.replace(known, sleepers=known.sleepers * 2)
+        assert sorted([hoped, more, known], key=lambda plan: plan.key) == [known, more, hoped]
+
+    def test_nobody_is_sent_to_sleep_while_a_neighbour_is_on_its_way(self):
+        going = ClaimMemory(going_to_sleep=GoingToSleep("uid-of-warm-0", "op", 600.0, None))
+        draft = self.pass_over(580, 20, c=going)
+        making_room.make_room(draft, Placements(draft))
+        assert draft.claims.get("uid-of-a").going_to_sleep is None
+        assert (draft.cards, draft.wake_at_s) == ({}, BOOT_PACE_S)
+
+    def test_a_seat_that_is_held_stays_held_until_its_first_time_is_over(self):
+        hold = CardMemory(hold=Hold("uid-of-want", 580, until_s=50.0))
+        draft = self.pass_over(580, 20, cards={"warm-0": hold})
+        making_room.make_room(draft, Placements(draft))
+        assert draft.claims["uid-of-a"].going_to_sleep is not None
+        assert draft.cards == {"uid-of-warm-0": hold}
 
 
 class TestAudits:
