@@ -10,7 +10,7 @@ TESTS ?= tests
 DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
 
-.PHONY: help setup binaries upstream demo demo-vllm test coverage mutate e2e lint format manifests verify lock bench-controller clean
+.PHONY: help setup binaries upstream demo demo-vllm test coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet chaos steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,15 @@ lock: setup ## Lock the dependencies anew
 
 bench-controller: setup binaries ## Our controller beside controller-runtime and kopf, 3,000 objects each
 	@$(BIN)/python -m bench.controller
+
+bench-fleet: setup binaries ## What 100, 300 and 1,000 claims cost the operator, busy and idle
+	@$(BIN)/python -m bench.fleet
+
+chaos: setup binaries ## Kill operators, sidecars, engines and Pods at random for 10 minutes while clients ask
+	@$(BIN)/python -m bench.chaos
+
+steady-state: setup binaries ## 10 idle minutes of 300 claims, in which nothing may be written
+	@AIBRIX_STEADY_S=600 $(BIN)/python -m pytest -q -s e2e/test_steady_state.py
 
 clean: ## Remove what make made here (the user cache stays)
 	@rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

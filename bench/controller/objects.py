@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,8 +15,8 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, RE
 
 NAMESPACE = "bench"
 POOL = "bench"
-NETWORK = int(os.environ.get("AIBRIX_BENCH_NETWORK", "20"))
-"""The Pods' addresses are 127.NETWORK.0.0/16: benchmarks that run side by side take different ones."""
+_NETWORKS = range(2, 16)  # sandboxes take those above
+_NETWORK_ENV = "AIBRIX_BENCH_NETWORK"
 NAMESPACES = Resource("", "v1", "namespaces")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
@@ -28,6 +29,23 @@ class Fleet:
     usable_bytes: int
     footprint: str
     kv_floor: str
+
+
+def _network() -> str:
+    """The Pods' addresses are 127.NETWORK.0.0/16. Taken once, for this process and those that it starts."""
+    if _NETWORK_ENV not in os.environ:
+        os.environ[_NETWORK_ENV] = next(str(number) for number in _NETWORKS if _is_free(f"127.{number}.0.1"))
+    return os.environ[_NETWORK_ENV]
+
+
+def _is_free(address: str) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, names.RUNTIME_PORT))
+        except OSError:
+            return False
+    return True
 
 
 def claim(name: str, fleet: Fleet) -> Object:
@@ -48,7 +66,7 @@ def claim(name: str, fleet: Fleet) -> Object:
 
 def pod_address(number: int) -> str:
     """Each Pod has a loopback address of its own, so that one process can play every runtime."""
-    return f"127.{NETWORK}.{number // 250}.{number % 250 + 1}"
+    return f"127.{_network()}.{number // 250}.{number % 250 + 1}"
 
 
 def _pod(number: int) -> Object:

@@ -20,16 +20,19 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.fleet import measure, placement
-from bench.fleet.measure import KINDS, Load, Result
+from bench.fleet.measure import Load, Result
+from bench.fleet.stage import FLEET
 
 _ROWS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("applied → all Active and routed, s", lambda r: f"{r.active_s:.1f}"),
-    ("claims/s", lambda r: f"{r.per_s:.0f}"),
-    *((f"{kind} writes/claim", lambda r, kind=kind: f"{r.writes_per_claim[kind]:.2f}") for kind in KINDS),
+    ("claims/s", lambda r: f"{r.claims / r.active_s:.0f}"),
+    ("writes/claim: status, route", lambda r: _writes(r, "status", "route")),
+    ("writes/claim: finalizer, neighbours, Events", lambda r: _writes(r, "finalizer", "neighbour", "event")),
     ("status + route writes/transition", lambda r: f"{r.writes_per_transition:.2f}"),
-    ("idle pass, ms", lambda r: f"{r.idle_pass_ms:.2f}"),
-    ("idle passes/minute", lambda r: f"{r.idle_passes_per_minute:.0f}"),
-    ("an idle pass asks for, KiB", lambda r: f"{r.idle_pass_kib:.0f}"),
+    ("idle pass over all, ms", lambda r: f"{r.passes['whole'].ms:.1f}"),
+    ("idle pass over one Pod, ms", lambda r: f"{r.passes['some'].ms:.2f}"),
+    ("they ask for, KiB", lambda r: f"{r.passes['whole'].kib:.0f}, {r.passes['some'].kib:.0f}"),
+    ("passes/minute when idle", lambda r: f"{r.idle_passes:.0f}"),
     ("CPU when idle, % of a core", lambda r: f"{r.idle_cpu_percent:.1f}"),
     ("memory when idle, MiB", lambda r: f"{r.idle_rss_mib:.0f}"),
     ("writes when idle", lambda r: f"{r.idle_writes}"),
@@ -41,6 +44,10 @@ _ROWS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ),
     ("kill -9 → all read, nothing pending, s", lambda r: f"{r.taken_over_s:.1f}"),
 )
+
+
+def _writes(result: Result, *kinds: str) -> str:
+    return ", ".join(f"{result.writes_per_claim[kind]:.2f}" for kind in kinds)
 
 
 def main(
@@ -93,7 +100,7 @@ def _raw(loads: Sequence[Load], results: Sequence[Result], placed_per_s: float) 
 
 
 def _table(loads: Sequence[Load], results: Sequence[Result]) -> Table:
-    table = Table(title=f"claims, {measure.CLAIMS_PER_CARD} to a card")
+    table = Table(title=f"claims, {FLEET.claims_per_pod} to a card")
     table.add_column("")
     for load in loads:
         table.add_column(load.title, justify="right", no_wrap=True)

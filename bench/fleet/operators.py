@@ -17,15 +17,22 @@ from aibrix_operator.sandbox.processes import ProcessId
 from bench.controller import harness, peers, usage
 from bench.fleet import traced
 
-_SAMPLE = re.compile(r"^(\w+)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+_PASSES = re.compile(r'^aibrix_modelclaim_pass_duration_seconds_(count|sum)\{scope="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Passes since the operator's start."""
+    """Passes of one kind since the operator's start."""
 
-    count: float
-    seconds: float
+    count: float = 0.0
+    seconds: float = 0.0
+
+    def since(self, before: Passes) -> Passes:
+        return Passes(self.count - before.count, self.seconds - before.seconds)
+
+    @property
+    def mean_s(self) -> float:
+        return self.seconds / self.count if self.count else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +43,11 @@ class Operator:
     address: str
     log: Path
 
-    def metrics(self) -> Mapping[str, float]:
-        """Its metrics without labels, summed over them."""
+    def passes(self, scope: str) -> Passes:
+        """Its passes over the ``whole`` namespace, or over ``some`` of its Pods."""
         with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        found: dict[str, float] = {}
-        for name, value in _SAMPLE.findall(text):
-            found[name] = found.get(name, 0.0) + float(value)
-        return found
-
-    def passes(self) -> Passes:
-        name = "aibrix_modelclaim_pass_duration_seconds"
-        metrics = self.metrics()
-        return Passes(metrics[f"{name}_count"], metrics[f"{name}_sum"])
+            found = {(scope, what): float(value) for what, scope, value in _PASSES.findall(answer.read().decode())}
+        return Passes(found.get((scope, "count"), 0.0), found.get((scope, "sum"), 0.0))
 
     def used(self) -> usage.Usage:
         return usage.of_process(self.process.pid)
