@@ -126,9 +126,9 @@ class World:
     metrics: Metrics = field(init=False)
     """Set by ``reconcile.attach``."""
     audit_due_s: dict[str, float] = field(default_factory=dict)
-    """By namespace: when the ledger's laws are checked next."""
-    audit_suspects: dict[str, frozenset[str]] = field(default_factory=dict)
-    """By namespace: names of Pods on whose card a law was broken at the last check."""
+    """By namespace: when the ledger's laws are checked on all cards again."""
+    audit_suspects: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    """By namespace: name of a Pod on whose card a law is broken → since when, or when that was counted last."""
     claims: Overlay = field(init=False)
     pods: Overlay = field(init=False)
     is_synced: bool = False
@@ -151,7 +151,7 @@ class World:
             reader.stop()
         for of_the_last_term in (
             *(self.memory, self.finished, self.readers, self.writing, self.cooling, self.unreadable),
-            *(self.attention, self.seated),
+            *(self.attention, self.seated, self.audit_due_s, self.audit_suspects),
         ):
             of_the_last_term.clear()
         self._make_queues()

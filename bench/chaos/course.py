@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from aibrix_operator.cluster.resource import MODEL_CLAIMS
 from aibrix_operator.sandbox import pool, state, up
 from bench.chaos import stage as staging
@@ -58,7 +60,7 @@ def run(settings: Settings) -> Report:
     with tempfile.TemporaryDirectory(prefix="aibrix-chaos-") as scratch:
         sandbox = staging.start(name, settings.cards, Path(scratch) / "profiles.json")
         try:
-            return asyncio.run(_play(sandbox, settings))
+            return uvloop.run(_play(sandbox, settings))
         finally:
             if state.load(name) is not None:
                 up.down(name)

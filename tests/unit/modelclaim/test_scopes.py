@@ -116,7 +116,6 @@ async def test_a_wake_looks_at_its_own_pod_alone(cluster):
     runtime.sleep(model("a"), runtime.asleep_bytes)
     await cluster.run(5)
     assert cluster.status("a").phase == ClaimPhase.SLEEPING
-    cluster.world.audit_due_s[NAMESPACE] = cluster.now_s() + 60  # the laws of all cards are looked at now and then
     whole, some = passes(cluster, "whole"), passes(cluster, "some")
 
     cluster.request_wake(pod, "a")

@@ -1,0 +1,75 @@
+"""The running controller holds its cards against the ledger's laws, and counts what stays broken."""
+
+import logging
+
+import pytest
+from simulated import CARD_24, simulated
+
+from aibrix_operator.modelclaim import auditing, reconcile
+from aibrix_operator.sim.world import NAMESPACE
+
+
+def counted(cluster):
+    name = "aibrix_modelclaim_ledger_violations_total"
+    return cluster.world.metrics.registry.get_sample_value(name, {"namespace": NAMESPACE}) or 0.0
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """What the audit finds: Pod name → a sentence. No schedule breaks a law, so it is told of one."""
+    found = {}
+    monkeypatch.setattr(auditing, "broken_laws", lambda fleet: {p: s for p, s in found.items() if p in fleet.pods})
+    return found
+
+
+@pytest.fixture
+def expected_errors():
+    """The audit says what it counts as an error, which would fail the story."""
+    logger = logging.getLogger(reconcile.__name__)
+    logger.disabled = True
+    yield
+    logger.disabled = False
+
+
+async def served(cluster):
+    for number in range(2):
+        cluster.add_pod(f"warm-{number}", CARD_24)
+    cluster.apply("a", "6Gi", "1Gi")
+    await cluster.run(15)
+
+
+async def break_and_look(cluster, broken):
+    broken["warm-0"] = "too much is promised"
+    cluster.world.audit_due_s.clear()
+    cluster.set_pod_ready("warm-0", False)
+    await cluster.run(1)
+    assert cluster.world.audit_suspects[NAMESPACE].keys() == {"warm-0"}
+
+
+@simulated
+async def test_what_is_broken_for_a_moment_is_not_counted(cluster, broken):
+    await served(cluster)
+    await break_and_look(cluster, broken)
+    await cluster.run(reconcile.AUDIT_S - 2)
+    broken.clear()
+    await cluster.run(60)
+    assert counted(cluster) == 0
+
+
+@simulated
+async def test_what_stays_broken_is_counted_although_nothing_else_happens(cluster, broken, expected_errors):
+    await served(cluster)
+    await break_and_look(cluster, broken)
+    await cluster.run(2 * reconcile.AUDIT_S)
+    assert counted(cluster) >= 1
+
+
+@simulated
+async def test_a_look_at_one_pod_checks_its_card(cluster, broken, expected_errors):
+    await served(cluster)
+    pod = cluster.status("a").instances[0].pod
+    cluster.world.audit_due_s[NAMESPACE] = cluster.now_s() + 3600
+    broken[pod] = "too much is promised"
+    cluster.request_wake(pod, "a")
+    await cluster.run(2 * reconcile.AUDIT_S)
+    assert counted(cluster) >= 1
