@@ -32,6 +32,7 @@ from aibrix_operator.modelclaim import (
     making_room,
     moving,
     retire,
+    routes,
     sleeping,
     starting,
     waking,
@@ -263,6 +264,22 @@ class TestPlacements:
         admitting.place_waiting(draft, found)
         assert found.scheduled == {}
 
+    def test_a_claim_that_waits_keeps_no_pod_while_its_write_is_under_way(self):
+        wait = ClaimMemory(wait=Wait(WaitKind.ROOM, 60.0, 1, 1, 1))
+        for memories, newcomers in (({"a": wait}, set()), ({}, {"warm-0"})):
+            draft = make_draft(make_claim(is_writing=True), make_pod(snapshot=make_snapshot()), claims=memories)
+            admitting.place_waiting(draft, Findings())
+            assert set(draft.newcomers) == newcomers
+
+
+class TestRoutes:
+    @pytest.mark.parametrize(("is_writing", "patches"), [(True, 0), (False, 1)])
+    def test_no_engine_joins_the_route_while_its_record_is_under_way(self, is_writing, patches):
+        claim = make_claim("a", make_instance(), is_writing=is_writing)
+        draft = make_draft(claim, make_pod(snapshot=make_snapshot(make_engine())))
+        routes.plan_routes(draft.accounts["warm-0"], {claim.uid: claim.status.instances[0]}, draft)
+        assert len(draft.steps) == patches
+
 
 class TestStarts:
     @pytest.mark.parametrize(("limit", "steps"), [(0, []), (200, [Activate])])
@@ -403,6 +420,12 @@ class TestMakingRoom:
         claim = next(c for c in draft.fleet.claims if c.name == "want")
         plan = making_room.plan_room(draft.accounts["warm-0"], claim, claim.seat, draft)
         assert (plan and [s.claim.name for _, s in plan.sleepers]) == sleepers
+
+    def test_nobody_sleeps_for_a_new_claim_on_a_card_whose_sleeper_is_asked_for(self):
+        claim = make_claim("want")
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED, pool=LENDING)
+        draft = make_draft(claim, seated(phase=InstancePhase.SLEEPING, limit=0), pod)
+        assert making_room.plan_room(draft.accounts["warm-0"], claim, SEAT, draft) is None
 
     def test_of_two_cards_that_are_known_to_help_the_one_with_fewer_sleeps_does(self):
         draft = self.pass_over(580, 20)
