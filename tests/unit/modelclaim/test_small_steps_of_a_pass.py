@@ -271,6 +271,22 @@ class TestPlacements:
             admitting.place_waiting(draft, Findings())
             assert set(draft.newcomers) == newcomers
 
+    @pytest.mark.parametrize(
+        "changes",
+        [pytest.param({"deleting_since": NOW}, id="leaves"), pytest.param({"engine_error": "no"}, id="refused")],
+    )
+    def test_a_claim_that_leaves_or_cannot_work_takes_no_pod(self, changes):
+        draft = make_draft(make_claim(**changes), make_pod(snapshot=make_snapshot()))
+        admitting.place_waiting(draft, Findings())
+        assert (draft.newcomers, draft.steps) == ({}, [])
+
+    @pytest.mark.parametrize("has_finalizer", [True, False])
+    def test_a_claim_that_must_move_has_its_finalizer_put_back_first(self, has_finalizer):
+        claim = make_claim("a", make_instance(InstancePhase.FAILED), has_finalizer=has_finalizer)
+        draft, found = make_draft(claim, make_pod(snapshot=make_snapshot()), make_pod("warm-1")), Findings()
+        admitting.place_waiting(draft, found)
+        assert (claim.uid in found.candidates) is has_finalizer
+
 
 class TestRoutes:
     @pytest.mark.parametrize(("is_writing", "patches"), [(True, 0), (False, 1)])
