@@ -211,6 +211,8 @@ class ClaimMemory:
     """What its engine held the last time it was seen asleep."""
     told_footprint_unknown: bool = False
     """SleepingFootprintUnknown was raised for this sleep."""
+    deleting_since_s: float | None = None
+    """When its deletion was first seen."""
     drain_since_s: float | None = None
     """When its route was first seen gone, for a claim being deleted."""
     asked_to_stop: frozenset[str] = frozenset()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
 from aibrix_operator.modelclaim.accounts import Account, Sitting
@@ -15,8 +13,9 @@ from aibrix_operator.runtime_api.wire import EnginePhase
 
 DRAIN_S = 5.0
 """An engine keeps running at least this long after its route went: gateways catch up."""
-LONGEST_DRAIN = timedelta(seconds=90)
-"""Counted from the deletion timestamp; after it the engine is stopped with whatever it still serves."""
+LONGEST_DRAIN_S = 90.0
+"""Counted from when the deletion was first seen, because the API server's clock, which dates it, may be minutes from
+ours; after it the engine is stopped with whatever it still serves. A restart begins anew: it only delays."""
 
 ORPHAN_S = 30.0
 """An engine that answers to no instance is stopped after so long."""
@@ -24,6 +23,8 @@ ORPHAN_S = 30.0
 
 def retire(claim: Claim, draft: Draft) -> None:
     """Take the next step of a claim that is being deleted."""
+    if draft.claim_memory(claim).deleting_since_s is None:
+        draft.remember_claim(claim, deleting_since_s=draft.now.monotonic_s)
     if claim.is_writing or not claim.has_finalizer:
         return
     stopped = [
@@ -65,11 +66,11 @@ def _stop(claim: Claim, instance: Instance, draft: Draft) -> bool:
 
 def _may_stop(claim: Claim, sitting: Sitting | None, pod: Pod, since_s: float, draft: Draft) -> bool:
     """Whether a serving engine has drained, or has had its time. What cannot be read counts as busy."""
-    assert claim.deleting_since is not None
     is_drained = draft.now.monotonic_s - since_s >= DRAIN_S and _is_idle(sitting, pod)
     if is_drained:
         return True
-    if draft.now.wall < claim.deleting_since + LONGEST_DRAIN:
+    deleting_since_s = draft.claim_memory(claim).deleting_since_s
+    if deleting_since_s is None or draft.now.monotonic_s < deleting_since_s + LONGEST_DRAIN_S:
         return False
     if pod.busy_since_s is None and pod.uid not in draft.asked:
         message = f"model {claim.model} on pod {pod.name} was stopped with requests left, 90 s after its deletion"

@@ -37,6 +37,8 @@ class Happening:
     """How often, relative to the others."""
     is_fault: bool
     happen: Happen
+    needs_election: bool = False
+    """Whether it can only happen where several operators stand for election."""
 
     @property
     def help(self) -> str:
@@ -50,21 +52,27 @@ REGISTRY: dict[str, Happening] = {}
 
 def event(name: str, weight: int) -> Callable[[Happen], Happen]:
     """Register what somebody wishes for, or what engines do in their daily life."""
-    return _registering(name, weight, is_fault=False)
 
-
-def fault(name: str, weight: int) -> Callable[[Happen], Happen]:
-    """Register what nobody wishes for."""
-    return _registering(name, weight, is_fault=True)
-
-
-def _registering(name: str, weight: int, *, is_fault: bool) -> Callable[[Happen], Happen]:
     def register(happen: Happen) -> Happen:
-        assert name not in REGISTRY, f"{name} is registered twice"
-        REGISTRY[name] = Happening(name, weight, is_fault, happen)
+        _register(Happening(name, weight, False, happen))
         return happen
 
     return register
+
+
+def fault(name: str, weight: int, *, needs_election: bool = False) -> Callable[[Happen], Happen]:
+    """Register what nobody wishes for."""
+
+    def register(happen: Happen) -> Happen:
+        _register(Happening(name, weight, True, happen, needs_election))
+        return happen
+
+    return register
+
+
+def _register(happening: Happening) -> None:
+    assert happening.name not in REGISTRY, f"{happening.name} is registered twice"
+    REGISTRY[happening.name] = happening
 
 
 @dataclass(slots=True)

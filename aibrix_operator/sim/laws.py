@@ -6,7 +6,6 @@ It never raises in the middle of somebody's call; ``broken`` collects sentences,
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,7 @@ from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_claim
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.sim.store import EPOCH, Store, wall
+from aibrix_operator.sim.store import EPOCH, Store, now_s, wall
 
 DRAIN_S = 5.0
 LONGEST_DRAIN_S = 90.0
@@ -68,6 +67,10 @@ class Laws:
     delay_s: float = 0.0
     """The last delay of watches, under which changes are on their way until ``delayed_until_s``."""
     delayed_until_s: float = float("-inf")
+    deaf_since: dict[str, float] = field(default_factory=dict)
+    """Operator whose watches bring nothing → since when."""
+    deaf_before: tuple[float, float] = (0.0, float("-inf"))
+    """The last time that one did not hear: from, to."""
     parsed: dict[str, Claim | None] = field(default_factory=dict)
     """By resourceVersion, which no two objects of a store share."""
 
@@ -285,7 +288,19 @@ class Laws:
     def _late_s(self) -> float:
         """How long ago something may have changed without the controller's knowledge."""
         is_delayed = now_s() <= self.delayed_until_s + UNDER_WAY_S
-        return UNDER_WAY_S + max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0)
+        deaf_from_s, deaf_to_s = self.deaf_before
+        since_s = min(self.deaf_since.values(), default=now_s())
+        if now_s() <= deaf_to_s + UNDER_WAY_S:
+            since_s = min(since_s, deaf_from_s)
+        return UNDER_WAY_S + max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0, now_s() - since_s)
+
+    def went_deaf(self, operator: str) -> None:
+        """The operator hears of no change from now on."""
+        self.deaf_since[operator] = now_s()
+
+    def hears_again(self, operator: str) -> None:
+        """It has listed everything anew."""
+        self.deaf_before = self.deaf_since.pop(operator), now_s()
 
     def _seats(self, claim: Claim) -> list[Seat]:
         """What the claim declares, and what it declared a moment ago."""
@@ -349,11 +364,6 @@ class Laws:
 
 def _address(pod: Object) -> str:
     return str((pod.get("status") or {}).get("podIP") or "")
-
-
-def now_s() -> float:
-    """The virtual clock."""
-    return asyncio.get_running_loop().time()
 
 
 def _microseconds(snapshot: wire.Snapshot) -> int:

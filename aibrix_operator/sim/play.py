@@ -26,7 +26,7 @@ from aibrix_operator.sim import loop, settled
 from aibrix_operator.sim.happening import REGISTRY, Repairs, Stage, Story
 from aibrix_operator.sim.happenings import pods, sleepers, users
 from aibrix_operator.sim.reached import Reached
-from aibrix_operator.sim.schedule import PLAY_S, SETUP, Action, chance_of, plan
+from aibrix_operator.sim.schedule import PLAY_S, SETUP, Action, chance_of, operators_of, plan
 from aibrix_operator.sim.trace import trace_of
 from aibrix_operator.sim.world import NAMESPACE, LawBroken, SimulatedCluster
 
@@ -81,7 +81,7 @@ def play(
     logger.setLevel(logging.ERROR)  # each failed call would be told, and that is the point
     player = Player(seed)
     try:
-        loop.run(_run(player, actions, calm_s))
+        loop.run(_run(player, actions, operators_of(seed, faults), calm_s))
     finally:
         logger.setLevel(level)
         logger.removeHandler(errors)
@@ -98,12 +98,13 @@ class _Errors(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append("an error was logged: " + logging.Formatter().format(record))
+        at_s = asyncio.get_running_loop().time()
+        self.texts.append(f"at {at_s:.3f} s: an error was logged: {logging.Formatter().format(record)}")
 
 
-async def _run(player: Player, actions: Sequence[Action], calm_s: float) -> None:
+async def _run(player: Player, actions: Sequence[Action], operators: int, calm_s: float) -> None:
     asyncio.get_running_loop().set_exception_handler(player.failed)
-    async with SimulatedCluster() as cluster:
+    async with SimulatedCluster(operators) as cluster:
         try:
             await player.trouble(cluster, actions, PLAY_S)
             await player.calm(cluster, calm_s)

@@ -11,12 +11,16 @@ import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any, TypeAlias, TypeVar
 
+from aibrix_operator.api.term import Term
+from aibrix_operator.runtime.fence import Fence, StaleTermError
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.outcome import Done, NotSent, Outcome, Refused, Unknown
 from aibrix_operator.runtime_api.wire import EnginePhase
+from aibrix_operator.sim.sender import SENDER
 from aibrix_operator.sim.store import EPOCH, wall
 
 AnswerT = TypeVar("AnswerT", bound=wire.Answer)
@@ -26,6 +30,13 @@ _TIMED = frozenset({EnginePhase.BOOTING, EnginePhase.RESTARTING, EnginePhase.STO
 Call: TypeAlias = tuple[str, str, int, str]
 """(action, model, bytes or 0, operation id or "")."""
 Result: TypeAlias = Refused | NotSent | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The call arrives (once more) after ``seconds``; nobody hears what becomes of it."""
+
+    seconds: float
 
 
 @dataclass
@@ -73,10 +84,10 @@ class SimulatedRuntime:
     calls: list[Call] = field(default_factory=list)
     """Every call that changes something, in the order it arrived."""
     snapshots: int = 0
-    before_call: Callable[[Call], Awaitable[Result | None]] | None = None
-    """Runs before a call is carried out; a result is answered instead of doing it."""
-    after_call: Callable[[Call], Result | None] | None = None
-    """Runs after a call was carried out; a result hides that it was."""
+    before_call: Callable[[Call], Awaitable[Result | Later | None]] | None = None
+    """Runs before a call is carried out; a result is answered instead of doing it, or before (``Later``)."""
+    after_call: Callable[[Call], Result | Later | None] | None = None
+    """Runs after a call was carried out; a result hides that it was, and ``Later`` does it once more."""
     before_snapshot: Callable[[], Awaitable[Result | None]] | None = None
     ignores_limits: bool = False
     """Limit writes are answered as done and change nothing."""
@@ -84,6 +95,9 @@ class SimulatedRuntime:
     """Whether it says of its engines that they can sleep; None: it does not say, as upstream's."""
     has_feed: bool = True
     """Whether it offers the change feed; upstream's does not."""
+    clock_off_s: float = 0.0
+    """How far its node's wall clock is off."""
+    fence: Fence = field(default_factory=Fence)
     process: int = 1
     """Which process of the sidecar this is."""
     _ports: itertools.count[int] = field(default_factory=lambda: itertools.count(20000))
@@ -144,17 +158,24 @@ class SimulatedRuntime:
             if engine.phase is EnginePhase.STOPPING and now_s >= engine.boots_until_s:
                 del self.engines[model]
 
+    def wall(self) -> datetime:
+        """Its node's wall clock."""
+        return wall() + timedelta(seconds=self.clock_off_s)
+
+    def _state(self, engine: SimulatedEngine) -> wire.ModelState:
+        return _state(engine, self.clock_off_s)
+
     def snapshot(self) -> wire.Snapshot:
         """What the sidecar sees now; engines whose boot time is over turn active."""
         self.snapshots += 1
         self._advance()
         return wire.Snapshot(
-            observed_at=wall(),
+            observed_at=self.wall(),
             accelerators=tuple(
                 wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=abs(u), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u)
                 for n, u in enumerate(self.usable_bytes)
             ),
-            models=tuple(_state(e) for e in self.engines.values()),
+            models=tuple(self._state(e) for e in self.engines.values()),
             cached_artifacts=self.cached_artifacts,
         )
 
@@ -293,6 +314,8 @@ class SimulatedRuntimes:
         """(virtual second, Pod address, call) of every call that changes something, as it arrived."""
         self.called: Callable[[str, wire.Request], None] = lambda ip, request: None
         """Told of every call that changes something, as it arrives at an address."""
+        self.done: Callable[[SimulatedRuntime, Term | None], None] = lambda runtime, term: None
+        """Told of every such call as it is carried out, with the term that it was sent in."""
         self.answered: Callable[[str, wire.Snapshot | None], None] = lambda ip, snapshot: None
         """Told of every snapshot that the controller is given, None when it is given none."""
 
@@ -307,6 +330,7 @@ class SimulatedRuntimes:
         if runtime is None:
             self.answered(_ip(base), None)
             return NotSent(f"cannot connect to {base}")
+        runtime.fence.hear_of(_term())
         if runtime.before_snapshot is not None and (result := await runtime.before_snapshot()) is not None:
             self.answered(_ip(base), None)
             return result
@@ -350,25 +374,54 @@ class SimulatedRuntimes:
     async def _call(
         self, base: str, call: Call, request: wire.Request, carry_out: Callable[[SimulatedRuntime], Outcome[AnswerT]]
     ) -> Outcome[AnswerT]:
-        runtime = self._runtime(base)
+        runtime, term = self._runtime(base), _term()
+        if term is None and _needs_term():
+            return NotSent(f"this operator does not lead, so the runtime at {base} was not called")
         if runtime is None:
             return NotSent(f"cannot connect to {base}")
         runtime.calls.append(call)
         self.history.append((asyncio.get_running_loop().time(), _ip(base), call))
         self.called(_ip(base), request)
+
+        def arrive() -> Outcome[AnswerT]:
+            try:
+                runtime.fence.admit(term)
+            except StaleTermError as error:
+                return Refused(str(error), HTTPStatus.CONFLICT)
+            self.done(runtime, term)
+            return carry_out(runtime)
+
         if runtime.before_call is not None and (result := await runtime.before_call(call)) is not None:
+            if isinstance(result, Later):
+                asyncio.get_running_loop().call_later(result.seconds, arrive)
+                return Unknown(f"the runtime at {base} did not answer in time")
             return result
-        answer = carry_out(runtime)
+        answer = arrive()
         if runtime.after_call is not None and (result := runtime.after_call(call)) is not None:
+            if isinstance(result, Later):
+                asyncio.get_running_loop().call_later(result.seconds, arrive)
+                return answer
             return result
         return answer
+
+
+def _needs_term() -> bool:
+    """Whether it is one of several operators that calls."""
+    sender = SENDER.get()
+    return sender is not None and sender.stands_for_election
+
+
+def _term() -> Term | None:
+    """The term in which the caller leads, as its calls carry it."""
+    sender = SENDER.get()
+    return None if sender is None else sender.term
 
 
 def _ip(base: str) -> str:
     return base.removeprefix("http://").rpartition(":")[0]
 
 
-def _state(engine: SimulatedEngine) -> wire.ModelState:
+def _state(engine: SimulatedEngine, clock_off_s: float) -> wire.ModelState:
     is_active = engine.phase is EnginePhase.ACTIVE
     observed = is_active and engine.metrics_observed
     return wire.ModelState(
@@ -382,7 +435,7 @@ def _state(engine: SimulatedEngine) -> wire.ModelState:
         alive=engine.phase not in (EnginePhase.FAILED, EnginePhase.RESTARTING),
         restart_count=engine.restart_count,
         last_error=engine.last_error,
-        last_transition=EPOCH + timedelta(seconds=engine.since),
+        last_transition=EPOCH + timedelta(seconds=engine.since + clock_off_s),
         kv_used_bytes=engine.mapped_bytes if engine.limit_bytes >= 0 else -1,
         kv_capacity_bytes=engine.limit_bytes,
         sleeping_footprint_bytes=engine.sleeping_footprint_bytes,

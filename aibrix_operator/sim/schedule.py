@@ -18,6 +18,7 @@ PAUSE_S = 8.0
 SETUP = 0
 """Number of the setup's generator; actions count from 1."""
 FEWEST_KINDS = 5
+ELECTION_SHARE = 0.3
 _SLEEPERS = frozenset({"policy", "ask", "answer", "rest", "asleep-size", "request-taken-back", "slept-by-hand"})
 
 
@@ -45,6 +46,13 @@ def chance_of(seed: int, what: int | str) -> random.Random:
     return random.Random(f"{seed}/{what}")
 
 
+def operators_of(seed: int, faults: Collection[str] | None) -> int:
+    """How many processes of the operator there are."""
+    if faults is not None:
+        return 2 if any(REGISTRY[name].needs_election for name in faults) else 1
+    return 2 if chance_of(seed, "operators").random() < ELECTION_SHARE else 1
+
+
 def kinds_of(seed: int, faults: Collection[str] | None) -> dict[str, int]:
     """Happening → weight. Without ``faults`` each seed has a choice of its own.
 
@@ -58,6 +66,8 @@ def kinds_of(seed: int, faults: Collection[str] | None) -> dict[str, int]:
     chosen = {name for name in known if chance.random() < share}
     chosen |= set(chance.sample(known, FEWEST_KINDS))
     sleepers = chance.choice([0, 1, 3])
+    if operators_of(seed, faults) == 1:
+        chosen -= {name for name in known if REGISTRY[name].needs_election}
     if faults is not None:
         chosen = set(faults)
     return {

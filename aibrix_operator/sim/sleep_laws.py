@@ -16,7 +16,8 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object, Resource
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase
-from aibrix_operator.sim.laws import Laws, Told, now_s
+from aibrix_operator.sim.laws import Laws, Told
+from aibrix_operator.sim.store import now_s
 
 LENDS = 'noWakeReserveWhileAsleep":true'
 

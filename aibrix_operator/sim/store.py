@@ -1,12 +1,16 @@
 """An object store in memory that answers as an API server does: versions, conflicts, finalizers, deletion, a watch.
 
-It offers the calls of ``cluster.client.Cluster`` that controllers use, on the event loop's clock.
+It offers the calls of ``cluster.client.Cluster`` that controllers use, on the event loop's clock. Objects are never
+changed in place: a change makes a new one, which shares what is equal. So all who read may keep what they were given.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import copy
+import functools
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,7 +18,7 @@ from typing import Any
 
 from aibrix_operator.api.conditions import rfc3339
 from aibrix_operator.cluster import errors
-from aibrix_operator.cluster.resource import EVENTS, Key, Object, Resource
+from aibrix_operator.cluster.resource import EVENTS, Key, Object, Resource, key_of
 from aibrix_operator.cluster.watch import Change, OnEvent
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,13 +27,21 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 Fault = Callable[[str, Resource, str, Mapping[str, Any]], Exception | None]
 """(verb, resource, name, body) → the error that the call ends in without being done, or None."""
 
+Late = Callable[[str, Resource, str], float | None]
+"""(verb, resource, name) → the call is carried out so many seconds after its caller gave up; None: it is not late."""
+
 Changed = Callable[[str, Resource, Object | None, Object | None], None]
 """(verb of the controller's call, or empty; resource; old; new)."""
 
 
 def wall() -> datetime:
-    """The simulated wall clock."""
+    """The API server's wall clock."""
     return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+def now_s() -> float:
+    """The virtual clock."""
+    return asyncio.get_running_loop().time()
 
 
 class Store:
@@ -45,6 +57,9 @@ class Store:
         self.fault: Fault = lambda verb, resource, name, body: None
         self.lost: Fault = lambda verb, resource, name, body: None
         """Like ``fault``, after the call was carried out: its answer is lost."""
+        self.late: Late = lambda verb, resource, name: None
+        self.sent: Callable[[], None] = lambda: None
+        """Told of every call of a controller that changes something, as it is sent."""
         self.changed: Changed = lambda verb, resource, old, new: None
         """Told of every change as it happens."""
         self.delay: Callable[[], Awaitable[None]] | None = None
@@ -52,12 +67,22 @@ class Store:
         self.watch_delay_s = 0.0
         """How much later watches hear of a change."""
         self._last_told_s = 0.0
-        self._watchers: dict[str, list[OnEvent]] = {}
-        self._versions = itertools.count(1)
+        self._watchers: dict[str, list[tuple[OnEvent, contextvars.Context]]] = {}
+        self.version = 0
+        """resourceVersion of the last change."""
+        self.identities = itertools.count(1)
+        """For whoever needs a name that nobody had before."""
 
-    def watch(self, resource: Resource, on_event: OnEvent) -> None:
-        """Have ``on_event`` called for every later change of the resource."""
-        self._watchers.setdefault(resource.plural, []).append(on_event)
+    def watch(self, resource: Resource, on_event: OnEvent) -> Callable[[], None]:
+        """Have ``on_event`` called, in the caller's context, for every later change; what is returned ends that."""
+        watchers = self._watchers.setdefault(resource.plural, [])
+        watcher = on_event, contextvars.copy_context()
+        watchers.append(watcher)
+        return lambda: watchers.remove(watcher)
+
+    def of(self, resource: Resource) -> list[Object]:
+        """All objects of a kind."""
+        return [obj for (plural, _, _), obj in self.objects.items() if plural == resource.plural]
 
     def put(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Create an object, or replace one as its owner would: a new version, no questions."""
@@ -65,9 +90,13 @@ class Store:
         metadata = stored["metadata"]
         key = (resource.plural, metadata.get("namespace", ""), metadata["name"])
         old = self.objects.get(key)
-        metadata.setdefault("uid", old["metadata"]["uid"] if old else f"uid-{next(self._versions)}")
+        metadata.setdefault("uid", old["metadata"]["uid"] if old else f"uid-{self._next_version()}")
         metadata.setdefault("creationTimestamp", rfc3339(wall()))
         return self._commit(resource, key, old, stored)
+
+    def _next_version(self) -> int:
+        self.version += 1
+        return self.version
 
     def change(self, resource: Resource, key: Key, patch: Mapping[str, Any]) -> Object:
         """Merge ``patch`` into an object as another client would; ``metadata.generation`` counts spec changes."""
@@ -92,7 +121,7 @@ class Store:
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
         assert resource == EVENTS, "controllers create nothing but Events"
-        self.events.append(copy.deepcopy(dict(body)))
+        self.events.append(dict(body))
         return dict(body)
 
     async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]) -> Object:
@@ -132,36 +161,75 @@ class Store:
     async def _patch(
         self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str, uid: str | None = None
     ) -> Object:
-        full, name = (resource.plural, *key), "/".join(key)
+        self.sent()
         if self.delay is not None:
             await self.delay()
         error = self.fault(verb, resource, key[1], patch)
         if error is not None:
             raise error
+        after_s = self.late(verb, resource, key[1])
+        if after_s is not None:
+            arrive = functools.partial(self._arrive_late, verb, resource, key, patch, resource_version, uid)
+            asyncio.get_running_loop().call_later(after_s, arrive)
+            raise errors.Unavailable("no answer in time")
+        stored = self._arrive(verb, resource, key, patch, resource_version, uid)
+        lost = self.lost(verb, resource, key[1], patch)
+        if lost is not None:
+            raise lost
+        return stored
+
+    def _arrive_late(self, verb: str, *call: Any) -> None:
+        # Routes have no resourceVersion to guard them: what is wrong with a late one, the next pass puts right.
+        with contextlib.suppress(errors.ClusterError):  # nobody hears it
+            self._arrive("" if verb == "annotate" else verb, *call)
+
+    def _arrive(
+        self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str, uid: str | None
+    ) -> Object:
+        full, name = (resource.plural, *key), "/".join(key)
         old = self.objects.get(full)
         if old is None:
             raise errors.NotFound(f"PATCH {resource.plural} {name}: HTTP 404: not found", status=404)
         is_another = uid not in (None, old["metadata"]["uid"])
         if is_another or (resource_version and old["metadata"]["resourceVersion"] != resource_version):
             raise errors.Conflict(f"PATCH {resource.plural} {name}: HTTP 409: it has been modified", status=409)
-        self.writes.append((verb, resource.plural, key[1], copy.deepcopy(patch)))
+        self.writes.append((verb, resource.plural, key[1], patch))
         new = merged(old, patch)
-        stored = copy.deepcopy(old) if new == old else self._commit(resource, full, old, new, verb)
+        stored = old if new == old else self._commit(resource, full, old, new, verb)
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
             self._remove(resource, full, stored)
-        lost = self.lost(verb, resource, key[1], patch)
-        if lost is not None:
-            raise lost
         return stored
+
+    # --- the calls that an election needs
+
+    def get(self, resource: Resource, key: Key) -> Object:
+        """Read one object as it is now. Raises NotFound."""
+        obj = self.objects.get((resource.plural, *key))
+        if obj is None:
+            raise errors.NotFound(f"GET {resource.plural} {'/'.join(key)}: HTTP 404: not found", status=404)
+        return obj
+
+    def add(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """Create an object. Raises AlreadyExists."""
+        if (resource.plural, *key_of(body)) in self.objects:
+            raise errors.AlreadyExists(f"POST {resource.plural}: HTTP 409: already exists", status=409)
+        return self.put(resource, body)
+
+    def replace(self, resource: Resource, body: Mapping[str, Any]) -> Object:
+        """Replace an object in the version that was read. Raises NotFound and Conflict."""
+        old = self.get(resource, key_of(body))
+        if old["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            raise errors.Conflict(f"PUT {resource.plural}: HTTP 409: it has been modified", status=409)
+        return self._commit(resource, (resource.plural, *key_of(body)), old, dict(body))
 
     def _commit(
         self, resource: Resource, key: tuple[str, str, str], old: Object | None, new: Object, verb: str = ""
     ) -> Object:
-        new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(next(self._versions))}}
+        new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self._next_version())}}
         self.objects[key] = new
         self.changed(verb, resource, old, new)
         self._tell(resource, Change.ADDED if old is None else Change.MODIFIED, old, new)
-        return copy.deepcopy(new)
+        return new
 
     def _remove(self, resource: Resource, key: tuple[str, str, str], old: Object) -> None:
         del self.objects[key]
@@ -172,14 +240,14 @@ class Store:
         loop = asyncio.get_running_loop()
         # Never before an earlier change: a watch keeps the order.
         self._last_told_s = max(loop.time() + self.watch_delay_s, self._last_told_s + 1e-9)
-        for on_event in self._watchers.get(resource.plural, ()):
-            loop.call_at(self._last_told_s, on_event, change, copy.deepcopy(old), copy.deepcopy(new))
+        for on_event, context in self._watchers.get(resource.plural, ()):
+            loop.call_at(self._last_told_s, on_event, change, old, new, context=context)
 
 
 def merged(target: Any, patch: Any) -> Any:
     """RFC 7386: a JSON merge patch."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return patch
     result = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():
         if value is None:

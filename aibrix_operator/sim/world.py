@@ -7,8 +7,7 @@ lets time pass.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -16,13 +15,11 @@ from aibrix_operator.api import names
 from aibrix_operator.api.conditions import rfc3339
 from aibrix_operator.api.modelclaim import ClaimPhase, Instance, InstancePhase, ModelClaimStatus
 from aibrix_operator.api.route import Route, RouteState
-from aibrix_operator.cluster.events import EventRecorder
-from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, key_of
-from aibrix_operator.cluster.watch import Change
-from aibrix_operator.modelclaim import reconcile
-from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api import wire
+from aibrix_operator.sim.leader_laws import LeaderLaws
+from aibrix_operator.sim.operators import SimulatedOperator
 from aibrix_operator.sim.runtimes import SimulatedEngine, SimulatedRuntime, SimulatedRuntimes
 from aibrix_operator.sim.sleep_laws import SleepLaws
 from aibrix_operator.sim.store import Store, wall
@@ -38,85 +35,73 @@ class LawBroken(AssertionError):
 class SimulatedCluster:
     """One namespace with a warm pool. Methods without ``async`` change the cluster as users and nodes do."""
 
-    def __init__(self) -> None:
+    def __init__(self, operators: int = 1) -> None:
+        """``operators``: processes of the operator. One alone leads without a Lease; several stand for election."""
         self.store = Store()
         self.runtimes = SimulatedRuntimes()
-        self.world: World
-        self.laws = SleepLaws(self.store, lambda: self.world.writing)
-        self.store.changed = self.laws.changed
-        self.runtimes.called, self.runtimes.answered = self.laws.called, self.laws.answered
+        self.operators: list[SimulatedOperator] = []
+        """The processes that run."""
+        self.laws = SleepLaws(self.store, self._writing)
+        self.leader_laws = LeaderLaws(lambda: self.operators)
+        self.store.changed, self.store.sent = self.laws.changed, self.leader_laws.sent
+        self.runtimes.called, self.runtimes.answered = self._called, self.laws.answered
+        self.runtimes.done = self.leader_laws.done
+        self._wanted = operators
+        self._last: SimulatedOperator
+        self._failed_passes = 0
         self._pods = 0
 
+    def _writing(self) -> dict[str, tuple[Instance, ...]]:
+        return {uid: instances for o in self.operators for uid, instances in o.world.writing.items()}
+
+    def _called(self, ip: str, request: wire.Request) -> None:
+        self.leader_laws.sent()
+        self.laws.called(ip, request)
+
     async def __aenter__(self) -> SimulatedCluster:
-        self.start_controller()
+        for _ in range(self._wanted):
+            self.start_controller()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop_controller()
+        for operator in list(self.operators):
+            await self.stop_controller(operator)
 
-    def start_controller(self) -> None:
+    @property
+    def world(self) -> World:
+        """What the leader knows; while nobody leads, what one of the others does."""
+        return self.leader.world
+
+    @property
+    def leader(self) -> SimulatedOperator:
+        """The operator that leads; while nobody does, the one that was started last."""
+        return next((o for o in self.operators if o.is_leader), self._last)
+
+    def start_controller(self) -> SimulatedOperator:
         """Start a controller that knows nothing yet, as after a restart."""
-        recorder = EventRecorder(self.store, component="aibrix-operator", instance="sim", now=wall)
-        world = World(self.store, self.runtimes, recorder, wall)
-        pods: dict[tuple[str, str], Object] = {}
-        world.use_pods(pods)
-        replica_sets: dict[tuple[str, str], Object] = {}
-        deployments: dict[tuple[str, str], Object] = {}
-        world.replica_sets, world.deployments = replica_sets, deployments
-        for (plural, namespace, name), obj in self.store.objects.items():
-            if plural == MODEL_CLAIMS.plural:
-                world.watched_claims[namespace, name] = obj
-            elif plural == PODS.plural:
-                pods[namespace, name] = slim_pod(dict(obj))
-            elif plural == REPLICA_SETS.plural:
-                replica_sets[namespace, name] = slim_replica_set(dict(obj))
-            elif plural == DEPLOYMENTS.plural:
-                deployments[namespace, name] = slim_deployment(dict(obj))
-        reconcile.attach(world)
-        self.world = world
-        self.store._watchers.clear()
-        self.store.watch(MODEL_CLAIMS, lambda change, old, new: reconcile.claim_changed(world, change, old, new))
-        self.store.watch(PODS, lambda change, old, new: self._pod_changed(pods, change, old, new))
-        self.store.watch(REPLICA_SETS, partial(self._pool_changed, replica_sets, slim_replica_set))
-        self.store.watch(DEPLOYMENTS, partial(self._pool_changed, deployments, slim_deployment))
-        world.is_synced = True
-        recorder.start()
-        world.passes.start()
-        world.look(NAMESPACE)
+        name = f"operator-{next(self.store.identities)}"
+        started = SimulatedOperator(self.store, self.runtimes, name, NAMESPACE, stands_for_election=self._wanted > 1)
+        self.operators.append(started)
+        self._last = started
+        started.start()
+        return started
 
-    def _pod_changed(
-        self, pods: dict[tuple[str, str], Object], change: Change, old: Object | None, new: Object | None
-    ) -> None:
-        slim_old, slim_new = (None if o is None else slim_pod(o) for o in (old, new))
-        for slim in (slim_old, slim_new):
-            if slim is not None:
-                key = (slim["metadata"]["namespace"], slim["metadata"]["name"])
-                pods.pop(key, None) if slim_new is None else pods.__setitem__(key, slim_new)
-        reconcile.pod_changed(self.world, change, slim_old, slim_new)
+    async def stop_controller(self, which: SimulatedOperator | None = None) -> None:
+        """Stop the leader, or another, as SIGTERM does."""
+        operator = which or self.leader
+        await operator.stop()
+        self._forget(operator)
 
-    def _pool_changed(
-        self,
-        cache: dict[tuple[str, str], Object],
-        slim: Callable[[Object], Object],
-        change: Change,
-        old: Object | None,
-        new: Object | None,
-    ) -> None:
-        slim_old, slim_new = (None if o is None else slim(o) for o in (old, new))
-        key = key_of(slim_new or slim_old or {})
-        cache.pop(key, None) if slim_new is None else cache.__setitem__(key, slim_new)
-        reconcile.pool_changed(self.world, change, slim_old, slim_new)
+    async def kill_controller(self, which: SimulatedOperator) -> None:
+        """End a controller at once."""
+        await which.kill()
+        self._forget(which)
 
-    async def stop_controller(self) -> None:
-        """Stop it as SIGTERM does."""
-        await self.world.passes.stop(1.0)
-        await self.world.runtime_steps.stop(0.0)
-        await self.world.api_steps.stop(0.0)
-        await self.world.recorder.stop(1.0)
-        for reader in self.world.readers.values():
-            reader.stop()
+    def _forget(self, operator: SimulatedOperator) -> None:
+        self._failed_passes += operator.world.passes.failed_passes
+        self.operators.remove(operator)
 
     async def run(self, seconds: float) -> None:
         """Let virtual time pass. Raises LawBroken when a law was broken or a pass failed meanwhile."""
@@ -125,9 +110,10 @@ class SimulatedCluster:
 
     def check(self) -> None:
         """Raise LawBroken for what was done wrong so far."""
-        broken = list(self.laws.broken)
-        if self.world.passes.failed_passes:
-            broken.append(f"{self.world.passes.failed_passes} pass(es) raised an exception, see the log")
+        broken = [*self.laws.broken, *self.leader_laws.broken]
+        failed = self._failed_passes + sum(o.world.passes.failed_passes for o in self.operators)
+        if failed:
+            broken.append(f"{failed} pass(es) raised an exception, see the log")
         if broken:
             raise LawBroken("\n".join(broken))
 

@@ -1,0 +1,255 @@
+"""One process of the operator in virtual time: its caches, its watches, its world, and its part in the election.
+
+The controller, the elector and the terms are the product's own, unchanged; only what they talk to is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from aibrix_operator.api.term import Term
+from aibrix_operator.cluster.events import EventRecorder
+from aibrix_operator.cluster.lease import Elector, LeaseSettings
+from aibrix_operator.cluster.resource import (
+    DEPLOYMENTS,
+    MODEL_CLAIMS,
+    PODS,
+    REPLICA_SETS,
+    Key,
+    Object,
+    Resource,
+    key_of,
+)
+from aibrix_operator.cluster.watch import Change
+from aibrix_operator.modelclaim import reconcile
+from aibrix_operator.modelclaim.leading import LeadersWriter, Leading
+from aibrix_operator.modelclaim.operator import take_list
+from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
+from aibrix_operator.modelclaim.world import World
+from aibrix_operator.sim.runtimes import SimulatedRuntimes
+from aibrix_operator.sim.sender import SENDER
+from aibrix_operator.sim.store import Store, wall
+
+LEASE = LeaseSettings("default", "aibrix-operator")
+GRACE_S = 1.0
+_SLIM: dict[str, Callable[[Object], Object]] = {
+    PODS.plural: slim_pod,
+    REPLICA_SETS.plural: slim_replica_set,
+    DEPLOYMENTS.plural: slim_deployment,
+}
+
+
+class SimulatedOperator:
+    """One process from its start to its end. Another start is another process, which knows nothing of this one."""
+
+    def __init__(
+        self, store: Store, runtimes: SimulatedRuntimes, name: str, namespace: str, *, stands_for_election: bool
+    ) -> None:
+        self.name = name
+        self.stands_for_election = stands_for_election
+        """False for the only operator of a cluster, which leads without asking."""
+        self.clock_off_s = 0.0
+        """How far its wall clock is off. Its monotonic clock is the loop's."""
+        self.elector: Elector | None = None
+        self.is_over = False
+        self.is_cut_off = False
+        """Nothing of what it sends for the Lease arrives, and nobody says so."""
+        self.is_deaf = False
+        """Its watches are broken and it has not noticed."""
+        self._store = store
+        self._runtimes = runtimes
+        self._namespace = namespace
+        self._caches: dict[str, dict[Key, Object]] = {PODS.plural: {}, REPLICA_SETS.plural: {}, DEPLOYMENTS.plural: {}}
+        self._unwatch: list[Callable[[], None]] = []
+        self._election: asyncio.Task[None] | None = None
+        self._leading: Leading | None = None
+        self._recorder = EventRecorder(store, component="aibrix-operator", instance="sim", now=self.wall)
+        self.world: World
+        self._context = contextvars.copy_context()
+        self._context.run(SENDER.set, self)
+
+    def wall(self) -> datetime:
+        """Its wall clock."""
+        return wall() + timedelta(seconds=self.clock_off_s)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it may act now."""
+        return not self.is_over and (self.elector is None or self.elector.is_leader)
+
+    @property
+    def term(self) -> Term | None:
+        """The term in which it leads; None when it does not, and without an election."""
+        return None if self.elector is None or self.is_over else self.elector.term
+
+    # --- its life
+
+    def start(self) -> None:
+        """Start."""
+        self._context.run(self._start_as_candidate if self.stands_for_election else self._start_alone)
+
+    def _start_alone(self) -> None:
+        self.world = World(self._store, self._runtimes, self._recorder, self.wall)
+        self._fill()
+        self.world.is_synced = True
+        self.world.passes.start()
+        self.world.look(self._namespace)
+
+    def _start_as_candidate(self) -> None:
+        self.elector = elector = Elector(
+            _Leases(self), LEASE, f"{self.name}-{next(self._store.identities)}", clock=self._loop_s
+        )
+        self.world = World(LeadersWriter(self._store, elector), self._runtimes, self._recorder, self.wall)
+        self._fill()
+        self._leading = Leading(self.world, self.list_claims, self._watch_over)
+        self._election = asyncio.get_running_loop().create_task(
+            elector.run(self._leading.begin, self._leading.end), name=f"election of {self.name}"
+        )
+        self._watch_over(self._election)
+
+    async def stop(self) -> None:
+        """End as at SIGTERM: between steps, and the Lease is given back."""
+        await self._end(GRACE_S)
+        if self.elector is not None:
+            await self.elector.release()
+        self.is_over = True
+
+    async def kill(self) -> None:
+        """End at once: what was not sent by now never is, and the Lease has to expire."""
+        self.is_over = True  # it leads no more, whatever its elector's clock says
+        await self._end(0.0)
+
+    async def _end(self, grace_s: float) -> None:
+        for unwatch in self._unwatch:
+            unwatch()
+        self._unwatch.clear()
+        if self._leading is not None:
+            await self._leading.close(grace_s)
+        else:
+            await self.world.passes.stop(grace_s)
+            await self.world.runtime_steps.stop(0.0)
+            await self.world.api_steps.stop(0.0)
+            for reader in self.world.readers.values():
+                reader.stop()
+        if self._election is not None:
+            self._election.cancel()
+            await asyncio.wait([self._election])
+        await self._recorder.stop(grace_s)
+
+    @staticmethod
+    def _loop_s() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _watch_over(self, task: asyncio.Task[None]) -> None:
+        """A task that fails would end the process."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error  # to the loop's exception handler
+
+        task.add_done_callback(ended)
+
+    # --- its caches
+
+    def _fill(self) -> None:
+        """List everything, then watch."""
+        world = self.world
+        world.use_pods(self._caches[PODS.plural])
+        world.replica_sets, world.deployments = self._caches[REPLICA_SETS.plural], self._caches[DEPLOYMENTS.plural]
+        for resource in (MODEL_CLAIMS, PODS, REPLICA_SETS, DEPLOYMENTS):
+            for obj in self._store.of(resource):
+                if resource == MODEL_CLAIMS:
+                    world.watched_claims[key_of(obj)] = obj
+                else:
+                    self._caches[resource.plural][key_of(obj)] = _SLIM[resource.plural](obj)
+        reconcile.attach(world)
+        self._unwatch = [
+            self._store.watch(MODEL_CLAIMS, self._claim_changed),
+            self._store.watch(PODS, lambda *told: self._cached_changed(PODS, *told)),
+            self._store.watch(REPLICA_SETS, lambda *told: self._cached_changed(REPLICA_SETS, *told)),
+            self._store.watch(DEPLOYMENTS, lambda *told: self._cached_changed(DEPLOYMENTS, *told)),
+        ]
+        self._recorder.start()
+
+    def _claim_changed(self, change: Change, old: Object | None, new: Object | None) -> None:
+        if not self.is_over and not self.is_deaf:
+            reconcile.claim_changed(self.world, change, old, new)
+
+    def _cached_changed(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:
+        """As ``cluster.watch`` keeps its cache: a namesake with another UID is a deletion first."""
+        if self.is_over or self.is_deaf:
+            return
+        cache, slim = self._caches[resource.plural], _SLIM[resource.plural]
+        obj = new if new is not None else old
+        assert obj is not None
+        key = key_of(obj)
+        known = cache.get(key)
+        if new is None:
+            if known is not None:
+                del cache[key]
+                self._tell(resource, Change.DELETED, known, None)
+            return
+        slimmed = slim(new)
+        if known is not None and known["metadata"]["uid"] != slimmed["metadata"]["uid"]:
+            del cache[key]
+            self._tell(resource, Change.DELETED, known, None)
+            known = None
+        cache[key] = slimmed
+        self._tell(resource, Change.ADDED if known is None else Change.MODIFIED, known, slimmed)
+
+    def _tell(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:
+        told = reconcile.pod_changed if resource == PODS else reconcile.pool_changed
+        told(self.world, change, old, new)
+
+    def hear_again(self) -> None:
+        """Broken watches are noticed, and list anew. Claims that are gone are not missed yet: kopf does not tell."""
+        self.is_deaf = False
+        if not self.is_over:
+            self._context.run(self._list_anew)
+
+    def _list_anew(self) -> None:
+        for obj in self._store.of(MODEL_CLAIMS):
+            self._claim_changed(Change.MODIFIED, None, obj)
+        for resource in (PODS, REPLICA_SETS, DEPLOYMENTS):
+            listed = {key_of(obj): obj for obj in self._store.of(resource)}
+            for key, known in list(self._caches[resource.plural].items()):
+                if key not in listed:
+                    self._cached_changed(resource, Change.DELETED, known, None)
+            for obj in listed.values():
+                self._cached_changed(resource, Change.MODIFIED, None, obj)
+
+    async def list_claims(self) -> None:
+        """Bring the cache of claims to what the API server has now."""
+        take_list(self.world, self._store.of(MODEL_CLAIMS), self._store.version)
+
+    def resync(self) -> None:
+        """The list of claims that is made now and then: what it lacks is gone."""
+        if not self.is_over:
+            self._context.run(take_list, self.world, self._store.of(MODEL_CLAIMS), self._store.version)
+
+
+class _Leases:
+    """The API server as one candidate's election reaches it."""
+
+    def __init__(self, operator: SimulatedOperator) -> None:
+        self._operator = operator
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        await self._reach()
+        return self._operator._store.get(resource, (namespace or "", name))
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        await self._reach()
+        return self._operator._store.add(resource, body)
+
+    async def replace(self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]) -> Object:
+        await self._reach()
+        return self._operator._store.replace(resource, body)
+
+    async def _reach(self) -> None:
+        if self._operator.is_cut_off:
+            await asyncio.get_running_loop().create_future()  # the elector's own deadline ends it
