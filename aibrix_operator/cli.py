@@ -237,6 +237,71 @@ def top(
             asyncio.run(live.show(kubeconfig, token, namespace, console, interval))
 
 
+@app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option(min=1, help="How many schedules to play.")] = 100,
+    first: Annotated[int, typer.Option(min=0, help="Seed of the first of them.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Play this one schedule and tell its story.")] = None,
+    faults: Annotated[
+        str | None, typer.Option(help="Only these, separated by commas. By default each seed draws its own choice.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="With --seed: only these of its actions, by number and separated by commas.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to play in.")] = 1,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Play random schedules of faults against the real controllers, in virtual time, and check the ledger's laws.
+
+    Each seed is 20 minutes of users, load and faults, and then a calm in which everything has to settle.
+    The laws are checked after every step. A seed plays the same way every time, bit for bit.
+
+    A failure is cut down to the actions that matter, with the command that replays it.
+
+    Faults are
+
+    calls: lost-call, late-call, repeated-call, silent-runtime;
+
+    API server: refused-write, late-write, stale-watch, lost-events;
+
+    operator: restarted-operator, killed-operator, two-leaders, clock-jump;
+
+    pods and engines: killed-pod, unready-pod, unlabelled-pod, reused-ip, killed-runtime, killed-engine, failed-engine;
+
+    cards: ignored-limit, unmeasured-card, full-card;
+
+    other hands: slept-by-hand, request-taken-back, wiped-status, forged-status, forged-record, wiped-routes,
+    forged-routes, reset-policy, wrong-policy, recreated-claim.
+
+    Exit code 1 when a seed fails, 2 when an option cannot be used.
+    """
+    from aibrix_operator.sim import command
+    from aibrix_operator.sim.schedule import UnknownFaults
+
+    chosen = None if faults is None else tuple(name for name in faults.split(",") if name)
+    try:
+        if only is not None and seed is None:
+            raise typer.BadParameter("needs --seed", param_hint="--only")
+        if seed is not None:
+            is_good = command.run_one(seed, chosen, _numbers(only), _console())
+        else:
+            span = range(first, first + seeds)
+            is_good = command.run_many(span, chosen, jobs, _console(), as_json=output is Output.JSON)
+    except UnknownFaults as error:
+        raise typer.BadParameter(str(error), param_hint="--faults") from None
+    raise typer.Exit(0 if is_good else 1)
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    """Numbers of actions; ``none`` is none of them."""
+    if text is None:
+        return None
+    try:
+        return () if text == "none" else tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list of numbers", param_hint="--only") from None
+
+
 @sandbox_app.command("up")
 def sandbox_up(
     name: Name = "demo",

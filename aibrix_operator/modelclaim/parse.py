@@ -83,9 +83,14 @@ def _parse_engine(spec: ModelClaimSpec) -> tuple[int, str]:
 
 def _parse_status(status: Any) -> ModelClaimStatus:
     try:
-        return ModelClaimStatus.model_validate(status or {})
+        parsed = ModelClaimStatus.model_validate(status or {})
     except ValidationError:
         return ModelClaimStatus()
+    by_pod = {i.pod: i for i in reversed(parsed.instances)}
+    if len(by_pod) == len(parsed.instances):
+        return parsed
+    # Another hand wrote it: no claim of ours has two instances on one Pod, and no card is charged twice for one.
+    return parsed.model_copy(update={"instances": tuple(i for i in parsed.instances if by_pod[i.pod] is i)})
 
 
 def parse_time(text: Any) -> datetime | None:

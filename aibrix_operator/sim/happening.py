@@ -11,9 +11,9 @@ import asyncio
 import inspect
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from aibrix_operator.api import names
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Resource
@@ -107,6 +107,12 @@ class Stage:
         self._repairs.due_after(seconds, undo)
         return seconds
 
+    def alongside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have ``work`` done while other things happen."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._repairs.tasks.add(task)
+        task.add_done_callback(self._repairs.tasks.discard)
+
     def pick(self, options: list[T]) -> T | None:
         """One of them, or None when there is none."""
         return self.chance.choice(options) if options else None
@@ -153,6 +159,8 @@ class Repairs:
     def __init__(self) -> None:
         self._pending: dict[int, tuple[asyncio.TimerHandle, Undo]] = {}
         self._count = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+        """What is looked at alongside; held here, because a loop holds tasks weakly."""
 
     def due_after(self, seconds: float, undo: Undo) -> None:
         """Call ``undo`` then."""

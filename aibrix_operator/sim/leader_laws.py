@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,8 @@ from aibrix_operator.sim.sender import SENDER, Sender
 from aibrix_operator.sim.store import now_s
 
 TAKEOVER_S = 5.0
-"""After a leader's end another acts within this."""
+"""After a leader's end another leads within this."""
+LOOK_S = 0.1
 
 
 @dataclass(slots=True)
@@ -19,6 +21,8 @@ class LeaderLaws:
 
     operators: Callable[[], Sequence[Sender]]
     broken: list[str] = field(default_factory=list)
+    takeovers_s: list[float] = field(default_factory=list)
+    """After each leader that was killed: until another led."""
     highest: Term | None = None
     """The latest term in which anything was sent."""
     carried_out: dict[int, Term] = field(default_factory=dict)
@@ -49,9 +53,15 @@ class LeaderLaws:
             self._break(f"a runtime does what was sent in term {term}, after a call of term {before}")
         self.carried_out[id(runtime)] = term
 
-    def must_lead_by_now(self) -> None:
-        """Somebody was free to take the lead all the time."""
-        if not any(o.is_leader for o in self.operators()):
+    async def must_take_over(self, is_free: Callable[[], bool]) -> None:
+        """The leader has just ended: another leads in time, unless it ceases to be free to do so."""
+        ended_s = now_s()
+        while is_free() and now_s() - ended_s <= TAKEOVER_S:
+            if any(o.is_leader for o in self.operators()):
+                self.takeovers_s.append(round(now_s() - ended_s, 3))
+                return
+            await asyncio.sleep(LOOK_S)
+        if is_free():
             self._break(f"nobody leads {TAKEOVER_S:g} s after the leader's end")
 
     def _break(self, sentence: str) -> None:

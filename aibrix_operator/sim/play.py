@@ -51,6 +51,8 @@ class Outcome:
     """Type and reason of a condition → how often a claim came to say it."""
     events: Counter[str]
     """Reason → how often an Event was raised."""
+    takeovers_s: tuple[float, ...]
+    """After each killed leader: until another led."""
     virtual_s: float
     cpu_s: float
     trace: str
@@ -123,6 +125,7 @@ class Player:
         self._reached = Reached()
         self._repairs = Repairs()
         self._virtual_s = 0.0
+        self._takeovers_s: tuple[float, ...] = ()
         self._trace = ""
 
     async def trouble(self, cluster: SimulatedCluster, actions: Sequence[Action], until_s: float) -> None:
@@ -155,6 +158,7 @@ class Player:
     def sum_up(self, cluster: SimulatedCluster) -> None:
         """Take the figures, at the end."""
         self._virtual_s = cluster.now_s()
+        self._takeovers_s = tuple(cluster.leader_laws.takeovers_s)
         self._trace = trace_of(cluster, self.story.lines)
         self._reached.events.update(e["reason"] for e in cluster.store.events)
 
@@ -180,6 +184,7 @@ class Player:
             phases=self._reached.phases,
             reasons=self._reached.reasons,
             events=self._reached.events,
+            takeovers_s=self._takeovers_s,
             virtual_s=self._virtual_s,
             cpu_s=cpu_s,
             trace=self._trace,

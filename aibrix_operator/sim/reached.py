@@ -37,5 +37,8 @@ class Reached:
 
 
 def _reasons(status: Object) -> set[str]:
-    conditions = {f"{c['type']}/{c['reason']}" for c in status.get("conditions") or ()}
-    return conditions | {f"Instance/{i['reason']}" for i in status.get("instances") or () if i.get("reason")}
+    conditions, instances = status.get("conditions"), status.get("instances")
+    if not isinstance(conditions, list) or not isinstance(instances, list):
+        return set()  # another hand wrote it
+    found = {f"{c['type']}/{c['reason']}" for c in conditions}
+    return found | {f"Instance/{i['reason']}" for i in instances if i.get("reason")}

@@ -24,6 +24,7 @@ from aibrix_operator.sim.sender import SENDER
 from aibrix_operator.sim.store import EPOCH, wall
 
 AnswerT = TypeVar("AnswerT", bound=wire.Answer)
+RESTARTS = 5
 LOOK_S = 1.0
 """How soon the change feed notices what a test did to an engine by setting its fields."""
 _TIMED = frozenset({EnginePhase.BOOTING, EnginePhase.RESTARTING, EnginePhase.STOPPING})
@@ -93,6 +94,8 @@ class SimulatedRuntime:
     """Limit writes are answered as done and change nothing."""
     can_sleep: bool | None = None
     """Whether it says of its engines that they can sleep; None: it does not say, as upstream's."""
+    is_full: bool = False
+    """Somebody else holds all free memory of its cards: what boots there dies."""
     has_feed: bool = True
     """Whether it offers the change feed; upstream's does not."""
     clock_off_s: float = 0.0
@@ -153,7 +156,9 @@ class SimulatedRuntime:
         for model, engine in list(self.engines.items()):
             if engine.phase is EnginePhase.RESTARTING and now_s >= engine.boots_until_s:
                 self._boot_again(engine)
-            if engine.phase is EnginePhase.BOOTING and now_s >= engine.boots_until_s:
+            if engine.phase is EnginePhase.BOOTING and now_s >= engine.boots_until_s and self.is_full:
+                self._die_of_want(engine)
+            elif engine.phase is EnginePhase.BOOTING and now_s >= engine.boots_until_s:
                 engine.phase, engine.since = EnginePhase.ACTIVE, engine.boots_until_s
             if engine.phase is EnginePhase.STOPPING and now_s >= engine.boots_until_s:
                 del self.engines[model]
@@ -244,6 +249,13 @@ class SimulatedRuntime:
         engine.running = engine.waiting = 0
         engine.restart_count += 1
         self._touch()
+
+    def _die_of_want(self, engine: SimulatedEngine) -> None:
+        """There is no memory for it: it dies, and for good the sixth time."""
+        if engine.restart_count >= RESTARTS:
+            self.fail(engine.model)
+        else:
+            self.crash(engine.model, 2.0 ** (engine.restart_count + 1))
 
     def _boot_again(self, engine: SimulatedEngine) -> None:
         """The new process makes a new segment, under the default limit."""

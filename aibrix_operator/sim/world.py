@@ -7,7 +7,7 @@ lets time pass.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -108,6 +108,11 @@ class SimulatedCluster:
         await asyncio.sleep(seconds)
         self.check()
 
+    @staticmethod
+    def later(seconds: float, do: Callable[[], None]) -> None:
+        """Have something done after a while."""
+        asyncio.get_running_loop().call_later(seconds, do)
+
     def check(self) -> None:
         """Raise LawBroken for what was done wrong so far."""
         broken = [*self.laws.broken, *self.leader_laws.broken]
@@ -125,13 +130,14 @@ class SimulatedCluster:
         *usable_bytes: int,
         gpus: int | None = None,
         labels: Mapping[str, str] | None = None,
+        ip: str | None = None,
         **runtime: Any,
     ) -> SimulatedRuntime:
         """A warm Pod that runs, with one GPU per usable size. The first brings the pool's Deployment along."""
         if (DEPLOYMENTS.plural, NAMESPACE, POOL) not in self.store.objects:
             self.set_policy(None)
         self._pods += 1
-        ip = f"10.0.0.{self._pods}"
+        ip = ip or f"10.0.0.{self._pods}"
         gpus = len(usable_bytes) if gpus is None else gpus
         pool = {names.POOL_LABEL: POOL, names.ENABLED_LABEL: "true"}
         limits = {"resources": {"limits": {names.GPU_RESOURCE: str(gpus)}}} if gpus else {}
@@ -150,6 +156,10 @@ class SimulatedCluster:
         )
         self.runtimes.by_ip[ip] = SimulatedRuntime(usable_bytes, **runtime)
         return self.runtimes.by_ip[ip]
+
+    def ip_of(self, pod: str) -> str:
+        """A Pod's address."""
+        return str(self.store.objects[PODS.plural, NAMESPACE, pod]["status"]["podIP"])
 
     def next_pod_name(self) -> str:
         """A name that no Pod had before."""
@@ -220,6 +230,12 @@ class SimulatedCluster:
         if (REPLICA_SETS.plural, NAMESPACE, POOL) not in self.store.objects:
             replica_set = {**identity, "uid": f"uid-of-{POOL}-rs", "ownerReferences": [owner]}
             self.store.put(REPLICA_SETS, {"metadata": replica_set})
+
+    @property
+    def policy(self) -> str:
+        """The pool's policy as annotated; empty without one."""
+        annotations = self.store.objects[DEPLOYMENTS.plural, NAMESPACE, POOL]["metadata"]["annotations"]
+        return str(annotations.get(names.POOL_POLICY_ANNOTATION) or "")
 
     def request_wake(self, pod: str, claim: str, at: str = "") -> None:
         """The gateway asks for a sleeping engine."""

@@ -6,8 +6,10 @@ import asyncio
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.sim.happening import Stage, fault
+from aibrix_operator.sim.store import in_time
 
 LONGEST_DELAY_S = 0.2
+LATEST_S = 3.0
 
 
 @fault("refused-write", 3)
@@ -38,6 +40,23 @@ def writes_fail(stage: Stage) -> None:
 
     store.fault, store.lost, store.delay = fail, lose, delay
     stage.tell(f"the API server fails {share:.0%} of calls for {stage.lasts(undo):.0f} s")
+
+
+@fault("late-write", 2)
+def writes_late(stage: Stage) -> None:
+    """For a while some writes are carried out only after the operator gave up on them."""
+    store, chance = stage.cluster.store, stage.chance
+    if store.late is not in_time:
+        return
+
+    def late(*call: object) -> float | None:
+        return chance.uniform(0.0, LATEST_S) if chance.random() < 0.3 else None
+
+    def undo() -> None:
+        store.late = in_time
+
+    store.late = late
+    stage.tell(f"writes arrive late for {stage.lasts(undo):.0f} s")
 
 
 @fault("stale-watch", 3)

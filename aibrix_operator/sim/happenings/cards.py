@@ -34,3 +34,18 @@ def card_blinks(stage: Stage) -> None:
 
     runtime.usable_bytes = tuple(-u for u in sizes)  # the sign carries the size meanwhile
     stage.tell(f"the card at {ip} cannot be measured for {stage.lasts(undo):.0f} s")
+
+
+@fault("full-card", 2)
+def card_full(stage: Stage) -> None:
+    """For a while a process of nobody's fills a card: an engine there that boots, wakes or maps more dies."""
+    found = stage.pick([(ip, r) for ip, r in stage.runtimes() if not r.is_full])
+    if found is None:
+        return
+    ip, runtime = found
+
+    def undo() -> None:
+        runtime.is_full = False
+
+    runtime.is_full = True
+    stage.tell(f"the card at {ip} is full for {stage.lasts(undo):.0f} s")

@@ -11,7 +11,11 @@ def engine_loaded(stage: Stage) -> None:
     """Requests reach an engine, and it maps KV for them."""
     found = stage.pick(stage.engines(EnginePhase.ACTIVE))
     if found is not None:
-        engine = found[1]
+        runtime, engine = found
+        if runtime.is_full:
+            stage.tell(f"{engine.model} finds no memory to map, and dies")
+            runtime.crash(engine.model, 2.0)
+            return
         engine.running, engine.waiting = stage.chance.randint(0, 6), stage.chance.choice([0, 0, 2])
         engine.metrics_observed = stage.chance.random() < 0.9
         engine.mapped_bytes = stage.chance.randint(0, max(engine.limit_bytes, 0))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aibrix_operator.sim.happening import Stage, fault
-from aibrix_operator.sim.leader_laws import TAKEOVER_S
 from aibrix_operator.sim.operators import SimulatedOperator
 
 CLOCK_JUMP_S = 600.0
@@ -33,11 +30,10 @@ async def leader_killed(stage: Stage) -> None:
     back_s = stage.lasts(lambda: _start(stage), stage.chance.uniform(0.0, 20.0))
     stage.tell(f"{leader.name} is killed, and comes back after {back_s:.1f} s")
 
-    def look() -> None:
-        if all(o in cluster.operators and not o.is_cut_off for o in others):
-            cluster.leader_laws.must_lead_by_now()
+    def is_free() -> bool:
+        return all(o in cluster.operators and not o.is_cut_off for o in others)
 
-    asyncio.get_running_loop().call_later(TAKEOVER_S, look)
+    stage.alongside(cluster.leader_laws.must_take_over(is_free))
 
 
 def _start(stage: Stage) -> None:

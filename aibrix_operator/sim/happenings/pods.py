@@ -16,13 +16,14 @@ def pod_joins(stage: Stage) -> None:
         add_pod(stage)
 
 
-def add_pod(stage: Stage) -> None:
-    """A Pod under a name that none had before."""
+def add_pod(stage: Stage, *, ip: str | None = None) -> str:
+    """A Pod under a name that none had before; its name. ``ip`` None: nor under its address."""
     name, size = stage.cluster.next_pod_name(), stage.chance.choice(CARDS_GIB)
     stage.tell(f"{name} joins with {size} GiB")
     boot_s, stop_s = stage.chance.uniform(0, 20), stage.chance.choice([0.0, 0.0, 15.0])
     can_sleep, has_feed = stage.chance.choice([(True, True), (True, True), (None, False)])  # ours, or upstream's
-    stage.cluster.add_pod(name, size * GIB, boot_s=boot_s, stop_s=stop_s, can_sleep=can_sleep, has_feed=has_feed)
+    stage.cluster.add_pod(name, size * GIB, ip=ip, boot_s=boot_s, stop_s=stop_s, can_sleep=can_sleep, has_feed=has_feed)
+    return name
 
 
 @fault("killed-pod", 1)
@@ -59,3 +60,15 @@ def pod_unlabelled(stage: Stage) -> None:
             stage.cluster.label_pod(name, {names.ENABLED_LABEL: "true"})
 
     stage.tell(f"{name} is out of the pool for {stage.lasts(label_again):.0f} s")
+
+
+@fault("reused-ip", 1)
+def address_reused(stage: Stage) -> None:
+    """A Pod is deleted, and at once another one has its address."""
+    pods = stage.pods()
+    if not pods:
+        return
+    name = stage.chance.choice(pods)
+    ip = stage.cluster.ip_of(name)
+    stage.cluster.delete_pod(name)
+    stage.tell(f"{name} leaves, and {add_pod(stage, ip=ip)} has its address {ip}")

@@ -70,13 +70,15 @@ def request_taken_back(stage: Stage) -> None:
 
 @fault("slept-by-hand", 2)
 def engine_sleeps_or_wakes(stage: Stage) -> None:
-    """Somebody puts an engine to sleep, or wakes one, past the operator."""
+    """Somebody puts an engine to sleep past the operator, or wakes one whose seat is kept."""
     found = stage.pick(stage.engines(EnginePhase.ACTIVE, EnginePhase.SLEEPING))
-    if found is not None:
-        runtime, engine = found
-        if engine.phase is EnginePhase.SLEEPING:
-            stage.tell(f"{engine.model} is woken by hand")
-            runtime.wake(engine.model)
-        else:
-            stage.tell(f"{engine.model} is put to sleep by hand")
-            runtime.sleep(engine.model, GIB)
+    if found is None:
+        return
+    runtime, engine = found
+    if engine.phase is EnginePhase.ACTIVE:
+        stage.tell(f"{engine.model} is put to sleep by hand")
+        runtime.sleep(engine.model, GIB)
+    elif engine.limit_bytes >= GIB and _LENDS not in stage.cluster.policy:
+        # A lent seat may be somebody else's by now, and no operator can undo what overdraws a card past it.
+        stage.tell(f"{engine.model} is woken by hand")
+        runtime.wake(engine.model)
