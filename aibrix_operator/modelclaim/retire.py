@@ -96,7 +96,8 @@ def stop_orphans(account: Account, draft: Draft) -> None:
     pod, now_s, before = account.pod, draft.now.monotonic_s, draft.card_memory(account.pod).orphans
     if pod.reading.snapshot is None or not pod.is_running:
         return
-    seated = {s.claim.model for s in account.sittings}
+    # A claim made anew under its name waits for its namesake's engine to go, and is not served by it.
+    seated = {s.claim.model for s in account.sittings if s.engine is not None}
     ours = [
         (e.claim_ref.uid, e)
         for e in account.strangers

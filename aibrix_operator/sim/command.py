@@ -13,7 +13,7 @@ from aibrix_operator.sim.play import play
 from aibrix_operator.sim.report_text import failure_text, play_text, report_json, report_text
 from aibrix_operator.sim.shrink import shrink
 
-MOST_SHRUNK = 3
+MOST_SHRUNK = 2
 """So many failures are cut down; the rest is only named."""
 
 

@@ -64,6 +64,10 @@ class Laws:
     """(Pod, claim) → when its active route was taken away."""
     claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))
     """Claim UID → its versions of late."""
+    gone_s: dict[str, float] = field(default_factory=dict)
+    """UID of a claim that is gone → since when."""
+    moved_s: dict[str, float] = field(default_factory=dict)
+    """Pod address → when it became another Pod's."""
     delay_s: float = 0.0
     """The last delay of watches, under which changes are on their way until ``delayed_until_s``."""
     delayed_until_s: float = float("-inf")
@@ -86,6 +90,8 @@ class Laws:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
         if self.store.watch_delay_s:
             self.delay_s, self.delayed_until_s = self.store.watch_delay_s, now_s() + self.store.watch_delay_s
+        if resource == MODEL_CLAIMS and new is None and old is not None:
+            self.gone_s[old["metadata"]["uid"]] = now_s()
         if resource == MODEL_CLAIMS and new is not None:
             claim, before = self._parsed(new), None if old is None else self._parsed(old)
             if claim is None:
@@ -95,13 +101,16 @@ class Laws:
             del versions[:-16]
             if verb == "status" and before is not None:
                 self._check_records(before, claim)
+        if resource == PODS and old is None and new is not None:
+            if _address(new) in self.told:
+                self.moved_s[_address(new)] = now_s()
         elif resource == PODS and verb == "annotate" and old is not None and new is not None:
             self._check_routes(old, new)
 
     def called(self, ip: str, request: wire.Request) -> None:
         """A call that changes something arrives at a runtime."""
         pod = next((p for p in self._pods() if _address(p) == ip), None)
-        if pod is None:
+        if pod is None or self._has_just_moved(ip):
             return
         name = pod["metadata"]["name"]
         if isinstance(request, wire.ActivateRequest):
@@ -173,7 +182,8 @@ class Laws:
     def _check_start(self, pod: str, ip: str, request: wire.ActivateRequest) -> None:
         """1: recorded before it is started. 7: nothing is started on a card that cannot be judged."""
         claim = next((c for c in self._claims() if request.claim_ref and c.uid == request.claim_ref.uid), None)
-        if claim is None or claim.instance_on(pod) is None:
+        is_recorded = claim is not None and claim.instance_on(pod) is not None
+        if not is_recorded and not self._was_recorded(request.model_name, pod):
             self._break(f"law 1: {request.model_name} is started on {pod}, and no instance is recorded there")
         recent = self._recent(ip)
         if all(told.snapshot is None for told in recent):
@@ -185,7 +195,8 @@ class Laws:
         """1: no limit above its record. 2: none below what is mapped, or below the floor. 7: none grows unjudged."""
         claim = next((c for c in self._claims() if c.model == request.model_name and c.instance_on(pod)), None)
         if claim is None:
-            self._break(f"law 1: {request.model_name} on {pod} is given a limit, and no claim records it there")
+            if not self._was_recorded(request.model_name, pod):
+                self._break(f"law 1: {request.model_name} on {pod} is given a limit, and no claim records it there")
             return
         instance = claim.instance_on(pod)
         record = 0 if instance is None else instance.kv_limit_bytes
@@ -213,7 +224,9 @@ class Laws:
         """6: an engine is stopped only without a route, and not with requests in it before its drain time is over."""
         name = pod["metadata"]["name"]
         claim = next((c for c in self._claims() if c.model == request.model_name and c.instance_on(name)), None)
-        if claim is None and self._is_orphan(ip, request.model_name):
+        if claim is not None and self._is_namesakes(claim, ip):
+            return
+        if claim is None and (self._is_orphan(ip, request.model_name) or self._was_recorded(request.model_name, name)):
             return
         instance = None if claim is None else claim.instance_on(name)
         if instance is not None and instance.phase is InstancePhase.FAILED:
@@ -233,6 +246,10 @@ class Laws:
             self._break(f"law 6: {claim.name} on {name} is stopped {now_s() - since_s:.1f} s after its route went")
 
     # --- what is known
+
+    def _has_just_moved(self, ip: str) -> bool:
+        """Whether the address is another Pod's so lately that the controller need not know: it called the last one."""
+        return now_s() - self.moved_s.get(ip, float("-inf")) <= self._late_s
 
     def _promised(self, pod: str, ip: str) -> int:
         """Footprints and limits promised on the Pod: of each claim the larger of its record and a write under way."""
@@ -311,6 +328,15 @@ class Laws:
                 seats.append(before.seat)
         return seats
 
+    def _was_recorded(self, model: str, pod: str) -> bool:
+        """Whether a claim of that model was recorded on the Pod a moment ago: another hand may have changed that."""
+        for versions in self.claims_before.values():
+            ends_s = [at_s for at_s, _ in versions[1:]] + [self.gone_s.get(versions[-1][1].uid, float("inf"))]
+            for (_, claim), end_s in zip(versions, ends_s, strict=True):
+                if claim.model == model and claim.instance_on(pod) and end_s >= now_s() - self._late_s:
+                    return True
+        return False
+
     def _recent(self, ip: str) -> list[Told]:
         """The last answer of a runtime, and the one that was the last a moment ago."""
         told = self.told[ip]
@@ -324,6 +350,12 @@ class Laws:
         """Whether the runtime told of an engine of that name, and no claim answers for it."""
         snapshots = [t.snapshot for t in self._recent(ip) if t.snapshot is not None]
         return any(engine.model_name == model for snapshot in snapshots for engine in snapshot.models)
+
+    def _is_namesakes(self, claim: Claim, ip: str) -> bool:
+        """Whether the runtime told that the engine of the claim's model answers to another claim."""
+        snapshots = [t.snapshot for t in self._recent(ip) if t.snapshot is not None]
+        owners = [e.claim_ref for s in snapshots for e in s.models if e.model_name == claim.model]
+        return any(owner is not None and owner.uid != claim.uid for owner in owners)
 
     def _reading_of(self, ip: str, operation_id: str) -> Told | None:
         """The answer whose time the operation id carries."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from aibrix_operator.sim.play import Outcome, play
 
-MOST_PLAYS = 150
+MOST_PLAYS = 60
 
 
 def kind_of(violation: str) -> str:

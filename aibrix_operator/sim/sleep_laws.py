@@ -50,10 +50,12 @@ class SleepLaws(Laws):
         """A call that changes something arrives at a runtime."""
         Laws.called(self, ip, request)
         pod = next((p for p in self._pods() if (p.get("status") or {}).get("podIP") == ip), None)
-        if pod is None or not isinstance(request, wire.SleepRequest | wire.WakeRequest):
+        if pod is None or self._has_just_moved(ip) or not isinstance(request, wire.SleepRequest | wire.WakeRequest):
             return
         name, told = pod["metadata"]["name"], [t for t in self._recent(ip) if t.snapshot is not None]
         claim = next((c for c in self._claims() if c.model == request.model_name and c.instance_on(name)), None)
+        if claim is None and self._was_recorded(request.model_name, name):
+            return
         if claim is None or not told:
             self._break(f"{request.model_name} on {name} is sent to sleep or woken, and nothing says that it is there")
         elif isinstance(request, wire.SleepRequest):
