@@ -196,7 +196,7 @@ class TestLeavers:
     def test_an_engine_is_stopped_after_ninety_seconds_whatever_it_serves(self, busy_since_s):
         claim = dataclasses.replace(seated(), deleting_since=NOW)
         pod = make_pod(snapshot=make_snapshot(make_engine(requests_running=1)), busy_since_s=busy_since_s)
-        draft = make_draft(claim, pod, now_s=90.0)
+        draft = make_draft(claim, pod, now_s=90.0, claims={"a": ClaimMemory(deleting_since_s=0.0)})
         retire.retire(claim, draft)
         is_told = [note.reason for _, note in draft.notes] == ["DrainTimedOut"]
         assert (is_told, [type(step) for step in draft.steps]) == (
