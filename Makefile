@@ -9,8 +9,9 @@ UPSTREAM := .cache/upstream
 TESTS ?= tests
 DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
+SEEDS ?= 2000
 
-.PHONY: help setup binaries upstream demo demo-vllm test coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet chaos steady-state clean
+.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet chaos steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +51,9 @@ coverage: setup ## Every branch of the ledger and of what decides is covered by 
 
 mutate: setup ## The ledger's own tests notice nine of ten faults put into it (takes minutes)
 	@JOBS=$(JOBS) $(BIN)/python tests/mutation.py
+
+simulate: setup ## Play SEEDS random schedules of faults against the controllers, in virtual time
+	@$(BIN)/aibrix-operator simulate --seeds $(SEEDS) --jobs $(JOBS)
 
 e2e: setup binaries upstream ## End-to-end tests: real processes, one file a user story
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q e2e

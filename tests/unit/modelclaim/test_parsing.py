@@ -109,3 +109,14 @@ def test_a_pod_that_is_being_deleted_runs_no_more_and_is_owned_by_its_replica_se
     slim = parse.slim_pod({"metadata": metadata, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
     assert parse.slim_pod(slim) == slim
     assert (slim["metadata"]["deletionTimestamp"], slim["owner"]) == ("2026-01-01T00:00:00Z", "r")
+
+
+def test_of_two_instances_on_one_pod_the_first_counts():
+    """Another hand wrote it; charged twice, it would end every pass of its namespace."""
+    instances = [{"pod": "p", "kvLimitBytes": 1}, {"pod": "q"}, {"pod": "p", "kvLimitBytes": 2}]
+    body = {
+        "metadata": {"name": "a"},
+        "spec": {"podSelector": {}, "artifactURL": "u"},
+        "status": {"instances": instances},
+    }
+    assert [(i.pod, i.kv_limit_bytes) for i in parse_claim(body).status.instances] == [("p", 1), ("q", 0)]
