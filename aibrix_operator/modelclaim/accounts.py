@@ -103,7 +103,7 @@ def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]], granted: Set
     hole = find_hole(pod, sittings, strangers)
     if hole or snapshot is None:
         return Account(pod, sittings, has_cards, hole=hole, strangers=strangers)
-    usable = min(a.hbm_usable_bytes for a in snapshot.accelerators if a.hbm_total_bytes > 0)
+    usable = snapshot.usable_bytes
     charged = [s for s in sittings if s.is_charged]
     lenders = {s.claim.uid for s in charged if lent_bytes(s, pod) is not None}
     asked = {uid for uid in lenders if any(s.claim.uid == uid and is_asked_for(s, pod) for s in charged)}

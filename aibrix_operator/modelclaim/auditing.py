@@ -13,12 +13,18 @@ def broken_laws(fleet: Fleet) -> dict[str, str]:
     A card on which a write is under way is passed over: which of the two records counts is not known yet. So is one
     with a claim that was declared anew (only ``perGPU`` can change, and a generation counts it): its user may have
     raised the sum past the card, and then nobody is evicted for it. And one with a sleeper whose seat was given away
-    and is charged again, since its pool lends no more or it can no longer be measured: its wake waits.
+    and is charged again, since its pool lends no more or it can no longer be measured: its wake waits. And one with a
+    sleeper that is measured to hold more than its whole seat: that it took by itself. And one that was said to be
+    larger once, since records that fitted it come down only as its runtime takes lower limits.
     """
     found = {}
     for pod, account in open_accounts(fleet).items():
         is_ours = not any(s.claim.is_writing or s.claim.generation > 1 for s in account.sittings)
-        if account.plan_card is not None and is_ours and not _was_lent(account):
+        if account.plan_card is None or not is_ours or _was_lent(account):
+            continue
+        if account.plan_card.usable_bytes < account.pod.reading.largest_bytes:
+            continue
+        if all((o.lent_footprint_bytes or 0) <= o.seat.total_bytes for o in account.plan_card.occupants):
             for sentence in audit.over_promised(account.plan_card, _records(account)):
                 found[pod] = sentence
     return found

@@ -102,7 +102,7 @@ class Reader:
         An answer on its way counts for nothing either: it may have been made before the write.
         """
         self._discards += 1
-        self.reading = Reading(sequence=self.reading.sequence)
+        self.reading = Reading(sequence=self.reading.sequence, largest_bytes=self.reading.largest_bytes)
         self._said = None
         self._version = ""
         self.look_again(0.0)
@@ -214,14 +214,16 @@ class Reader:
                 self._version, snapshot = snapshot.version, snapshot.snapshot
                 self._rested_s = now_s + REST_S
             self._failures = 0
-            self.reading = Reading(sequence, snapshot)
+            largest_bytes = max(self.reading.largest_bytes, snapshot.usable_bytes)
+            self.reading = Reading(sequence, snapshot, largest_bytes=largest_bytes)
             said = _said(snapshot)
         else:
             is_left_alone = isinstance(outcome, NotSent) and outcome.left_alone
             self._feed_again_s = 0.0  # whoever answers next may be another sidecar
             self._failures += 1
             self.look_again(min(self._pace_s, FASTEST_PACE_S * 2 ** min(self._failures - 1, 10)))
-            self.reading = Reading(sequence, error=outcome.message, is_left_alone=is_left_alone)
+            largest_bytes = self.reading.largest_bytes
+            self.reading = Reading(sequence, None, outcome.message, is_left_alone, largest_bytes)
             said = (type(outcome), is_left_alone)
         if said != self._said:
             self._said = said

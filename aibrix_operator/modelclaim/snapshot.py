@@ -84,6 +84,8 @@ class Reading:
     error: str = ""
     is_left_alone: bool = False
     """It timed out a moment ago and is not called for a while; ``error`` is the text that says so."""
+    largest_bytes: int = 0
+    """The most that this runtime has ever said its card can hold."""
 
     @property
     def is_pending(self) -> bool:

@@ -248,6 +248,11 @@ class Snapshot(Answer):
     cached_artifacts: Annotated[tuple[str, ...], BeforeValidator(_none_is_empty)] = ()
     """Artifact URLs whose weights this node served before: a hint of locality, sorted."""
 
+    @property
+    def usable_bytes(self) -> int:
+        """What an engine on all of the Pod's GPUs can count on: the smallest's; 0 without one."""
+        return min((a.hbm_usable_bytes for a in self.accelerators if a.hbm_total_bytes > 0), default=0)
+
 
 class ChangesResponse(Answer):
     """The change feed's answer: the snapshot of now, and the version to ask for changes since."""

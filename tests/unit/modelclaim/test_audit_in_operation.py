@@ -3,10 +3,17 @@
 import logging
 
 import pytest
+from builders import make_claim, make_engine, make_fleet, make_instance, make_pod, make_snapshot
 from simulated import CARD_24, simulated
 
+from aibrix_operator.api.modelclaim import InstancePhase
+from aibrix_operator.api.pool_policy import parse_policy
 from aibrix_operator.modelclaim import auditing, reconcile
+from aibrix_operator.modelclaim.snapshot import Pool
+from aibrix_operator.runtime_api.wire import EnginePhase
 from aibrix_operator.sim.world import NAMESPACE
+
+LENDING = parse_policy('{"lifecycle":{"noWakeReserveWhileAsleep":true}}')
 
 
 def counted(cluster):
@@ -73,3 +80,13 @@ async def test_a_look_at_one_pod_checks_its_card(cluster, broken, expected_error
     cluster.request_wake(pod, "a")
     await cluster.run(2 * reconcile.AUDIT_S)
     assert counted(cluster) >= 1
+
+
+@pytest.mark.parametrize(("asleep_bytes", "is_broken"), [(390, True), (401, False)])
+def test_a_sleeper_that_holds_more_than_its_seat_is_no_fault_of_ours(asleep_bytes, is_broken):
+    """Beside it 700 bytes are promised of a card of 1000, which its own seat of 400 would not fit either."""
+    engines = make_engine("a", EnginePhase.SLEEPING, sleeping_footprint_bytes=asleep_bytes), make_engine("b", limit=400)
+    sleeper = make_claim("a", make_instance(InstancePhase.SLEEPING, limit=0))
+    neighbour = make_claim("b", make_instance(limit=400))
+    pod = make_pod("warm-0", make_snapshot(*engines), pool=Pool("default", "pool-a", "uid", policy=LENDING))
+    assert bool(auditing.broken_laws(make_fleet(sleeper, neighbour, pod))) is is_broken
