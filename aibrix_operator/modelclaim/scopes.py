@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aibrix_operator.api.modelclaim import Instance, InstancePhase
-from aibrix_operator.cluster.resource import Key
 from aibrix_operator.modelclaim.memory import Memory
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet
 
@@ -38,14 +37,14 @@ def _pods(claim: Mapping[str, Any]) -> set[str]:
     return set() if InstancePhase.FAILED in found.values() else set(found)
 
 
-def seating(fleet: Fleet, memory: Memory, now_s: float) -> dict[str, tuple[Key, ...]] | None:
-    """Pod name → the claims on it, of a namespace in which nobody wants a place or is on the way to or from one.
+def seating(fleet: Fleet, memory: Memory, now_s: float) -> dict[str, tuple[tuple[str, str], ...]] | None:
+    """Pod name → (namespace, name) of the claims on it, while nobody wants a place or is on the way to or from one.
 
     None otherwise: every pass is then a whole one. ``fleet`` is whole, and ``memory`` what came of it.
     """
     if any(c.hold is not None or (c.division is not None and c.division.newcomer) for c in memory.cards.values()):
         return None
-    seated: dict[str, list[Key]] = defaultdict(list)
+    seated: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for claim in fleet.claims:
         if not (_is_at_rest(claim, fleet) or _is_waiting(claim, memory, now_s)):
             return None

@@ -1,5 +1,6 @@
 """The running controller holds its cards against the ledger's laws, and counts what stays broken."""
 
+import dataclasses
 import logging
 
 import pytest
@@ -90,3 +91,11 @@ def test_a_sleeper_that_holds_more_than_its_seat_is_no_fault_of_ours(asleep_byte
     neighbour = make_claim("b", make_instance(limit=400))
     pod = make_pod("warm-0", make_snapshot(*engines), pool=Pool("default", "pool-a", "uid", policy=LENDING))
     assert bool(auditing.broken_laws(make_fleet(sleeper, neighbour, pod))) is is_broken
+
+
+@pytest.mark.parametrize(("largest", "is_broken"), [(1000, True), (1001, False)])
+def test_records_that_fitted_a_larger_card_are_no_fault_of_ours(largest, is_broken):
+    pod = make_pod("warm-0", make_snapshot(make_engine("a", limit=900)))
+    pod = dataclasses.replace(pod, reading=dataclasses.replace(pod.reading, largest_bytes=largest))
+    fleet = make_fleet(make_claim("a", make_instance(limit=900)), pod)
+    assert bool(auditing.broken_laws(fleet)) is is_broken
