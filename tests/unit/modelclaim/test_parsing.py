@@ -119,4 +119,4 @@ def test_of_two_instances_on_one_pod_the_first_counts():
         "spec": {"podSelector": {}, "artifactURL": "u"},
         "status": {"instances": instances},
     }
-    assert [(i.pod, i.kv_limit_bytes) for i in parse_claim(body).status.instances] == [("p", 1), ("q", 0)]
+    assert [(i.pod, i.kv_limit_bytes) for i in parse.parse_claim(body).status.instances] == [("p", 1), ("q", 0)]
