@@ -105,7 +105,7 @@ def _api_step_ended(namespace: str, step: Step, world: World, ended: Ended[Lane]
         world.look(namespace)
         return
     wait_s = world.cool(ended.key)
-    level = logging.DEBUG if isinstance(error, errors.Conflict) else logging.WARNING
+    level = logging.DEBUG if isinstance(error, errors.Conflict | errors.NotFound) else logging.WARNING
     if not isinstance(error, errors.ClusterError):
         log.error("a step of %s failed", ended.key, exc_info=error)
     else:
@@ -152,11 +152,8 @@ async def _set_finalizer(step: SetFinalizer, world: World) -> None:
 
 async def _annotate(step: Annotate, world: World) -> None:
     pod = step.pod
-    try:
-        answer = await world.cluster.patch_annotations(PODS, pod.namespace, pod.name, step.values, uid=pod.uid)
-    except errors.NotFound:
-        return  # the watch will say so
-    world.pods.wrote(answer)
+    # Not found: the watch will say so, and until then its lane cools, or each pass would ask again at once.
+    world.pods.wrote(await world.cluster.patch_annotations(PODS, pod.namespace, pod.name, step.values, uid=pod.uid))
 
 
 def _submit_runtime_step(namespace: str, step: RuntimeStep, world: World) -> None:

@@ -18,18 +18,32 @@ class Deadlock(RuntimeError):
     """Every task waits for something that no task and no timer will bring."""
 
 
+class Livelock(RuntimeError):
+    """Tasks wake each other for ever, and time stands still."""
+
+
+MOST_TURNS = 20_000
+"""So many turns of the loop at one moment are taken for a livelock: schedules with all faults need some hundreds."""
+
+
 class _JumpingSelector(selectors.SelectSelector):
     """Instead of waiting, moves the loop's clock on by as much as it was asked to wait."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise Deadlock("every task waits for something that nobody will bring")
+        self._turns += 1
         if timeout > 0:
             self.now_s += timeout
+            self._turns = 0
+        elif self._turns > MOST_TURNS:
+            self._turns = 0  # what ends now needs some turns
+            raise Livelock(f"{MOST_TURNS:,} turns of the loop, and it is still {self.now_s:.3f} s")
         return super().select(0)
 
 

@@ -84,6 +84,8 @@ def play(
     player = Player(seed)
     try:
         loop.run(_run(player, actions, operators_of(seed, faults), calm_s))
+    except (loop.Livelock, loop.Deadlock) as error:
+        player.violations.append(str(error))
     finally:
         logger.setLevel(level)
         logger.removeHandler(errors)

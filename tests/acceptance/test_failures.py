@@ -281,3 +281,17 @@ async def test_a_runtime_that_does_not_answer_leaves_routes_as_they_are(cluster)
     assert [route(cluster, "warm-0", c)[0] for c in "ab"] == ["active", "active"]
     runtime.before_snapshot = None
     await until(cluster, lambda: cluster.status("a").phase is ClaimPhase.ACTIVE, 5)
+
+
+@simulated
+async def test_a_pod_that_is_gone_before_the_watch_says_so_is_not_asked_again_and_again(cluster):
+    runtime = cluster.add_pod("warm-0", CARD_24, boot_s=5.0)
+    cluster.apply("a", "6Gi", "1Gi")
+    await cluster.run(3)
+    cluster.store.watch_delay_s = 15.0
+    asked = []
+    cluster.store.sent = lambda: asked.append(cluster.now_s())
+    cluster.delete_pod("warm-0")
+    cluster.runtimes.by_ip["10.0.0.1"] = runtime  # its sidecar still answers
+    await cluster.run(20)
+    assert 2 < len(asked) < 30
