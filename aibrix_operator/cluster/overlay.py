@@ -85,6 +85,11 @@ class Overlay:
         if written is not None and written.obj["metadata"]["uid"] == uid:
             del self._written[key]
 
+    def has_written(self, obj: Object) -> bool:
+        """Whether this is the version that the API server answered our last write of it with, still unseen."""
+        written = self._written.get(key_of(obj))
+        return written is not None and _version(written.obj) == _version(obj)
+
     def get(self, key: Key) -> Object | None:
         """The newest version that we know; None when there is none, or it is deleted."""
         seen = self._watched.get(key)

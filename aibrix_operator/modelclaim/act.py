@@ -96,7 +96,10 @@ def _api_step_ended(namespace: str, step: Step, world: World, ended: Ended[Lane]
     error = ended.error
     if error is None:
         world.cooling.pop(ended.key, None)
-        world.look(namespace, _concerned(step))
+        if isinstance(step, WriteStatus) and not step.is_record:
+            world.look_leisurely(namespace, _concerned(step))
+        else:
+            world.look(namespace, _concerned(step))
         return
     if isinstance(error, asyncio.CancelledError):
         return

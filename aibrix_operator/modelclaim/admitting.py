@@ -9,7 +9,7 @@ from aibrix_operator.ledger import division as ledger_division
 from aibrix_operator.ledger.card import Occupant, Seat
 from aibrix_operator.ledger.placement import Placed, Refused
 from aibrix_operator.modelclaim import cards, dividing, making_room, moving
-from aibrix_operator.modelclaim.draft import Draft, Findings, claim_ref
+from aibrix_operator.modelclaim.draft import ROUND_S, Draft, Findings, claim_ref
 from aibrix_operator.modelclaim.memory import Cause
 from aibrix_operator.modelclaim.placing import Placements, next_wait, refusal
 from aibrix_operator.modelclaim.publish import Scheduled
@@ -82,7 +82,22 @@ def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found
         wait = next_wait(draft.claim_memory(claim).wait, kind, claim, draft)
         draft.remember_claim(claim, wait=wait, refusal=condition)
         draft.wake_at(wait.until_s)
-    # Else a Pod between two steps may take it, and its next reading wakes the next pass.
+    else:
+        # A Pod between two steps may take it, and its next reading wakes the next pass.
+        _wait_for_its_answer(claim, draft, found)
+
+
+def _wait_for_its_answer(claim: Claim, draft: Draft, found: Findings) -> None:
+    """A claim that has been told nothing yet is told where it stands in one write, if that is known soon."""
+    if claim.status.conditions:
+        return
+    until_s = draft.claim_memory(claim).silent_until_s
+    if until_s is None:
+        until_s = draft.now.monotonic_s + ROUND_S
+        draft.remember_claim(claim, silent_until_s=until_s)
+    if draft.now.monotonic_s < until_s:
+        found.unsaid.add(claim.uid)
+        draft.wake_at(until_s)
 
 
 def _begin(claim: Claim, seat: Seat, pod: str, placements: Placements, draft: Draft, found: Findings) -> None:
@@ -90,7 +105,7 @@ def _begin(claim: Claim, seat: Seat, pod: str, placements: Placements, draft: Dr
         # Before anything is recorded, so that no claim can vanish whose engine has yet to be stopped.
         if _has_turn(claim, draft):
             placements.seat(pod, claim, seat)
-        found.unguarded.add(claim.uid)
+        found.unsaid.add(claim.uid)
         draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
         return
     account = draft.accounts[pod]

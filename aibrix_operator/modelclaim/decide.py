@@ -117,7 +117,7 @@ def _with_reason(verdict: Verdict, request: WakeRequest | None) -> Verdict:
 
 def _publish(claim: Claim, draft: Draft, found: Findings) -> None:
     """Write the claim's status when it says something else than what is published."""
-    if claim.is_writing or claim.uid in found.unguarded:
+    if claim.is_writing or claim.uid in found.unsaid:
         return
     if claim.is_deleting:
         if claim.has_finalizer:
@@ -212,7 +212,8 @@ def _write_if_different(claim: Claim, status: ModelClaimStatus, notes: list[Note
         draft.wake_at(written_s + ROUND_S)
         return
     draft.remember_claim(claim, written_s=now_s)
-    draft.steps.append(WriteStatus(claim_ref(claim), status, tuple(notes)))
+    is_record = status.instances != claim.status.instances
+    draft.steps.append(WriteStatus(claim_ref(claim), status, tuple(notes), is_record))
 
 
 def _publish_records(claim: Claim, draft: Draft, found: Findings) -> None:

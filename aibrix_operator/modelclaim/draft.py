@@ -48,8 +48,8 @@ class Findings:
     """Claim UID → what its Scheduled condition is to say."""
     candidates: dict[str, int] = field(default_factory=dict)
     """Claim UID → number of candidate Pods."""
-    unguarded: set[str] = field(default_factory=set)
-    """UIDs of claims that have found a Pod and get their finalizer before it is recorded."""
+    unsaid: set[str] = field(default_factory=set)
+    """UIDs of claims whose status is left as it is, because a better one is about to be known."""
 
 
 @dataclass(slots=True)

@@ -186,6 +186,8 @@ class ClaimMemory:
     wait: Wait | None = None
     turn_until_s: float | None = None
     """Until then others are kept off the Pod that it would get, while it is written to; None before that began."""
+    silent_until_s: float | None = None
+    """Until then its first status may wait for the Pods that could take it to be read."""
     refusal: Scheduled | None = None
     """What the last try to place it came to, published until it is placed."""
     started_on: frozenset[str] = frozenset()

@@ -78,6 +78,7 @@ def _pass(namespace: str, scope: Scope, now: Moment, world: World) -> bool:
     else:
         world.seated[namespace] = seated
     acting.act(namespace, plan, world)
+    world.whole_pass_s[namespace] = world.monotonic_s() - now.monotonic_s
     return True
 
 
@@ -126,8 +127,19 @@ def claim_changed(world: World, change: Change, old: Object | None, new: Object 
         world.unreadable.pop(key, None)
     elif known is None or known["metadata"]["uid"] != uid or not is_older(obj, known):
         world.watched_claims[key] = obj
+    is_told_by_its_step = change is Change.MODIFIED and _is_of_our_write(obj, world)
     world.claims.observed(change, old, new)
+    if is_told_by_its_step:
+        return
     world.look(key[0], None if new is None else scopes.concerned_by_claim(known, new))
+
+
+def _is_of_our_write(obj: Object, world: World) -> bool:
+    """Whether it is what a write of ours made of it, or one is under way: the end of that write has a pass look again.
+
+    Somebody else's change meanwhile makes the write a conflict, whose end looks again too.
+    """
+    return world.api_steps.in_flight(("claim", obj["metadata"]["uid"])) is not None or world.claims.has_written(obj)
 
 
 def is_older(one: Object, other: Object) -> bool:

@@ -115,6 +115,8 @@ class WriteStatus:
     claim: ClaimRef
     status: ModelClaimStatus
     notes: tuple[Note, ...] = ()
+    is_record: bool = True
+    """Whether it changes the instances, which other steps wait for; else it only tells people something."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ Lane: TypeAlias = tuple[str, str]
 
 API_STEPS = 32
 RUNTIME_STEPS = 512
+LEISURE = 9.0
+"""Whole passes that nothing waits for come this many times their own length apart."""
 _COOLING = Backoff(initial_s=0.2, max_s=30.0)
 
 
@@ -113,6 +115,8 @@ class World:
     seated: dict[str, dict[str, tuple[Key, ...]]] = field(default_factory=dict)
     """By namespace: Pod name → the claims on it, by the last whole pass. Not there while a claim wants a place or is
     on its way to or from one, when every pass is a whole one."""
+    whole_pass_s: dict[str, float] = field(default_factory=dict)
+    """By namespace: how long the last whole pass took, on the event loop's clock."""
     writing: dict[str, tuple[Instance, ...]] = field(default_factory=dict)
     """Claim UID → what the status write under way would record."""
     cooling: dict[Lane, _Cooling] = field(default_factory=dict)
@@ -151,7 +155,7 @@ class World:
             reader.stop()
         for of_the_last_term in (
             *(self.memory, self.finished, self.readers, self.writing, self.cooling, self.unreadable),
-            *(self.attention, self.seated, self.audit_due_s, self.audit_suspects),
+            *(self.attention, self.seated, self.audit_due_s, self.audit_suspects, self.whole_pass_s),
         ):
             of_the_last_term.clear()
         self._make_queues()
@@ -204,6 +208,11 @@ class World:
         """As ``look``, after ``seconds``."""
         self.attention[namespace].mark_at(self.monotonic_s() + seconds, scope)
         self.passes.wake_after(namespace, seconds)
+
+    def look_leisurely(self, namespace: str, pods: Iterable[str] | None) -> None:
+        """As ``look``, for what nothing waits for: so late that such passes take a tenth of the time at most."""
+        scope = None if pods is None else frozenset(pods)
+        self.look_after(namespace, LEISURE * self.whole_pass_s.get(namespace, 0.0), scope)
 
     def cool(self, lane: Lane) -> float:
         """A step to the API server failed: leave its lane alone for a while, longer each time. Returns the seconds."""

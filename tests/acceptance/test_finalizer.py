@@ -1,5 +1,8 @@
 """A claim carries the finalizer from just before anything is recorded for it until its engines were asked to stop."""
 
+import asyncio
+from functools import partial
+
 from simulated import CARD_24, model, simulated, starts
 
 from aibrix_operator.api import names
@@ -110,3 +113,27 @@ def verbs(cluster, claim):
 def finalizers(cluster, claim):
     """The finalizers that the claim carries."""
     return cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, claim]["metadata"].get("finalizers") or []
+
+
+@simulated
+async def test_a_claim_is_told_where_it_stands_in_one_write_once_the_pods_are_read(cluster):
+    cluster.add_pod("warm-0", CARD_24).before_snapshot = partial(asyncio.sleep, 3)
+    cluster.apply("too-large", "30Gi", "1Gi")
+    await cluster.run(2)
+    assert verbs(cluster, "too-large") == []
+    await cluster.run(2)
+    assert cluster.condition("too-large", "Scheduled")[1] == "TooLargeForAnyCard"
+    assert verbs(cluster, "too-large") == ["status"]
+
+
+@simulated
+async def test_a_claim_whose_pods_are_not_read_for_ten_seconds_is_known_meanwhile(cluster):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    runtime.before_snapshot = partial(asyncio.sleep, 15)
+    cluster.apply("patient", "6Gi", "1Gi")
+    await cluster.run(11)
+    assert cluster.status("patient").phase == ClaimPhase.PENDING
+    assert cluster.condition("patient", "Initialized")[0] == "True"
+    runtime.before_snapshot = None
+    await cluster.run(10)
+    assert cluster.status("patient").phase == ClaimPhase.ACTIVE

@@ -160,3 +160,12 @@ def test_versions_that_are_no_numbers_stand_until_the_watch_moves(watched: Watch
     watched.shows(claim("gamma", "later"))
     assert phase(watched) == "later"
     assert watched.overlay.pending == 0
+
+
+def test_our_own_write_is_known_until_the_watch_shows_it(watched: Watched):
+    watched.shows(claim("9"))
+    watched.overlay.wrote(claim("10"))
+    assert watched.overlay.has_written(claim("10"))
+    assert not watched.overlay.has_written(claim("11"))
+    watched.shows(claim("10"))
+    assert not watched.overlay.has_written(claim("10"))
