@@ -93,6 +93,7 @@ def round_verdict(
     1. an engine is short and gains by the plan, in this round and in the one before (a single burst moves nothing);
     2. an engine is held to something other than its record: an earlier division was left unfinished;
     3. the card is at rest and an engine is held to less than half of its plan.
+    A card whose limits and footprints sum to more than it has is divided at any rate.
     Engines that the card does not charge, the plan does not know, or that have no segment are passed over.
     ``short_before`` is the previous round's ``RoundVerdict.short``; empty after a restart, which costs one round.
     """
@@ -108,7 +109,17 @@ def round_verdict(
         or any(h.limit_bytes != h.record_bytes for h in readings)
         or (_is_at_rest(card) and any(h.limit_bytes < _half(plan[h.claim]) for h in readings))
     )
-    return RoundVerdict(divide=is_worth_writing and has_cause, short=short)
+    is_overdrawn = _in_force_bytes(card, readings) > card.usable_bytes
+    return RoundVerdict(divide=is_overdrawn or (is_worth_writing and has_cause), short=short)
+
+
+def _in_force_bytes(card: Card, readings: Sequence[Held]) -> int:
+    """Footprints, and limits as far as they are known, of all that the card charges."""
+    limits = {h.claim: h.limit_bytes for h in readings}
+    return sum(
+        o.seat.footprint_bytes + limits.get(o.claim, 0) if o.lent_footprint_bytes is None else o.lent_footprint_bytes
+        for o in card.occupants
+    )
 
 
 def _half(size_bytes: int) -> int:

@@ -179,3 +179,19 @@ def test_a_card_held_and_recorded_as_planned_is_never_divided_again(account, dat
         return
     held = [Held(claim, limit, limit, waiting=data.draw(st.integers(0, 2))) for claim, limit in plan.items()]
     assert round_verdict(account, held, plan, frozenset(plan)) == RoundVerdict(divide=False, short=NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("more", "divides"), [pytest.param(0, False, id="full"), pytest.param(1, True, id="overdrawn")]
+)
+def test_a_card_whose_limits_sum_to_more_than_it_has_is_divided_at_any_rate(more, divides):
+    account = card(80 * GIB, eighty("a"), eighty("b"))
+    held = [Held("a", 20 * GIB + more, 20 * GIB + more), Held("b", 20 * GIB, 20 * GIB)]
+    assert verdict(account, held) == RoundVerdict(divides, NOBODY)
+
+
+def test_a_sleeper_that_lends_its_seat_counts_with_what_it_holds():
+    lender = asleep("b", 20 * GIB, 4 * GIB, lent=2 * GIB)
+    account = card(80 * GIB, eighty("a"), lender)
+    assert not verdict(account, [Held("a", 58 * GIB, 58 * GIB), Held("b", 4 * GIB, 4 * GIB)]).divide
+    assert verdict(account, [Held("a", 58 * GIB + 1, 58 * GIB + 1), Held("b", 4 * GIB, 4 * GIB)]).divide
