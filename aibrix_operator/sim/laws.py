@@ -20,7 +20,7 @@ from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_claim
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.sim.store import EPOCH, Store, now_s, wall
+from aibrix_operator.sim.store import EPOCH, LATE_STATUS, Store, now_s, wall
 
 DRAIN_S = 5.0
 LONGEST_DRAIN_S = 90.0
@@ -99,8 +99,8 @@ class Laws:
             versions = self.claims_before[claim.uid]
             versions.append((now_s(), claim))
             del versions[:-16]
-            if verb == "status" and before is not None:
-                self._check_records(before, claim)
+            if verb in ("status", LATE_STATUS) and before is not None:
+                self._check_records(before, claim, is_late=verb == LATE_STATUS)
         if resource == PODS and old is None and new is not None:
             if _address(new) in self.told:
                 self.moved_s[_address(new)] = now_s()
@@ -122,7 +122,7 @@ class Laws:
 
     # --- the laws
 
-    def _check_records(self, old: Claim, new: Claim) -> None:
+    def _check_records(self, old: Claim, new: Claim, *, is_late: bool) -> None:
         """1: promises on a card never grow past it. 2: no record below a floor. 7: nothing more on an unjudged card.
         6: no engine without a claim that waits for its end."""
         if new.status.instances and not new.has_finalizer:
@@ -142,6 +142,8 @@ class Laws:
             if not is_more or not recent:
                 continue
             usable = max(t.usable_bytes for t in recent)
+            if usable < 0 and is_late:
+                continue
             if usable < 0:
                 self._break(f"law 7: {new.name} was given more on {instance.pod}, whose cards cannot be judged")
                 continue

@@ -94,6 +94,8 @@ class SimulatedRuntime:
     """Limit writes are answered as done and change nothing."""
     can_sleep: bool | None = None
     """Whether it says of its engines that they can sleep; None: it does not say, as upstream's."""
+    look_s: float = LOOK_S
+    """How soon its change feed notices what somebody did to an engine by setting its fields."""
     is_full: bool = False
     """Somebody else holds all free memory of its cards: what boots there dies."""
     has_feed: bool = True
@@ -136,7 +138,7 @@ class SimulatedRuntime:
         while self.process == process and self.version() == since and (now_s := loop.time()) < ends_s:
             timed_s = [e.boots_until_s for e in self.engines.values() if e.phase in _TIMED and e.boots_until_s > now_s]
             with contextlib.suppress(TimeoutError):  # then it is time to look again
-                async with asyncio.timeout_at(min(ends_s, now_s + LOOK_S, *timed_s)):
+                async with asyncio.timeout_at(min(ends_s, now_s + self.look_s, *timed_s)):
                     await self._touched.wait()
         return self.process == process
 

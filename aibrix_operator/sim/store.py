@@ -24,6 +24,9 @@ from aibrix_operator.cluster.watch import Change, OnEvent
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall clock when the loop's clock is at 0."""
 
+LATE_STATUS = "late status"
+"""The verb of a status that was sent a while ago, on what was known then."""
+
 Fault = Callable[[str, Resource, str, Mapping[str, Any]], Exception | None]
 """(verb, resource, name, body) → the error that the call ends in without being done, or None."""
 
@@ -186,7 +189,7 @@ class Store:
     def _arrive_late(self, verb: str, *call: Any) -> None:
         # Routes have no resourceVersion to guard them: what is wrong with a late one, the next pass puts right.
         with contextlib.suppress(errors.ClusterError):  # nobody hears it
-            self._arrive("" if verb == "annotate" else verb, *call)
+            self._arrive(LATE_STATUS if verb == "status" else "" if verb == "annotate" else verb, *call)
 
     def _arrive(
         self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str, uid: str | None

@@ -135,3 +135,16 @@ async def test_mc49_a_claim_whose_pod_is_gone_has_nothing_to_stop(cluster):
     cluster.delete_claim("a")
     await cluster.run(1)
     assert not cluster.exists("a")
+
+
+@pytest.mark.parametrize("clock_off_s", [600.0, -600.0])
+@simulated
+async def test_a_drain_lasts_as_long_however_wrong_the_operators_clock_is(cluster, clock_off_s):
+    runtime = await one_serving(cluster)
+    runtime.engines[model("a")].running = 1
+    cluster.operators[0].clock_off_s = clock_off_s
+    cluster.delete_claim("a")
+    await cluster.run(85)
+    assert runtime.calls == []
+    await cluster.run(10)
+    assert actions(runtime) == [("deactivate", model("a"), 0)]

@@ -7,6 +7,8 @@ from aibrix_operator.sim.happening import GIB, Stage, event, fault
 
 CARDS_GIB = (24, 40, 80, 95)
 PODS_AT_MOST = 4
+LOOK_S = 10.0
+"""What happens in schedules tells the change feed itself."""
 
 
 @event("pod", 3)
