@@ -99,6 +99,8 @@ def _look_at(account: Account, draft: Draft, found: Findings) -> None:
             if sitting.instance.phase is not InstancePhase.SLEEPING and not claim.is_writing:
                 found.notes[claim.uid] += sleeping.asleep_note(sitting, pod.name, draft)
             verdict = _with_reason(verdict, request)
+        if starting.is_about_to_serve(account, sitting, verdict, draft):
+            draft.about_to_serve.add(claim.uid)
         sleeping.watch_sleeper(account, sitting, draft)
         found.instances[pod.name][claim.uid] = moving.call_off(account, sitting, draft, found) or verdict.instance
     if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
@@ -125,6 +127,8 @@ def _publish(claim: Claim, draft: Draft, found: Findings) -> None:
         return
     if claim.status.instances and not claim.has_finalizer:
         draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
+        return
+    if claim.uid in draft.about_to_serve and claim.name not in found.records:
         return
     instances, start_error = _instances_after(claim, draft, found)
     scheduled = _scheduled(claim, instances, draft, found)

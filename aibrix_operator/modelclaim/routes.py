@@ -55,6 +55,8 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
         if is_joining and (sitting.claim.is_writing or pod.reading.snapshot is None):
             # A record under way could change the limit that it is routed with, and a recorded phase may be long past.
             text = pod.annotations.get(key, "")
+        if sitting.claim.uid in draft.about_to_serve:
+            text = pod.annotations.get(key, "")
         if text:
             wanted[key] = text
     values: dict[str, str | None] = {k: v for k, v in wanted.items() if pod.annotations.get(k) != v}

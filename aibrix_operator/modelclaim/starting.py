@@ -104,6 +104,24 @@ def hold_to_record(account: Account, sitting: Sitting, verdict: Verdict, draft: 
     return notes
 
 
+def is_about_to_serve(account: Account, sitting: Sitting, verdict: Verdict, draft: Draft) -> bool:
+    """Whether a new engine of which nothing was told yet is looked at for the first time, or waits for the limit that
+    was just written to it: an engine that is up at once is then told of once. One that boots is told of as it boots."""
+    pod, memory = account.pod, draft.claim_memory(sitting.claim)
+    is_new = sitting.instance.phase is InstancePhase.ACTIVATING and sitting.instance.port == 0
+    if not is_new or verdict.instance.phase is not InstancePhase.ACTIVATING:
+        return False
+    if pod.uid in memory.refused_on or pod.uid in memory.passed_over:
+        return False
+    if pod.reading.is_pending:
+        return pod.uid in memory.started_on
+    write = memory.limit_write
+    if write is None or write.pod_uid != pod.uid or write.error or write.at_s + BOOT_PACE_S <= draft.now.monotonic_s:
+        return False
+    draft.wake_at(write.at_s + BOOT_PACE_S)
+    return True
+
+
 def _limit_set(sitting: Sitting, pod: str, write: LimitWrite, was_above: bool) -> Note:
     to, before = figures.gib(write.limit_bytes), figures.gib(write.from_bytes)
     what = f"KV limit of {to} written over {before}" if was_above else f"KV limit set to {to}, from {before}"
