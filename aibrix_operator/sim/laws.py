@@ -6,6 +6,7 @@ It never raises in the middle of somebody's call; ``broken`` collects sentences,
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -58,6 +59,8 @@ class Laws:
     writing: Callable[[], Mapping[str, tuple[Instance, ...]]]
     """Claim UID → instances that a status write under way would record."""
     broken: list[str] = field(default_factory=list)
+    first_break: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set with the first law that is broken, so that nobody waits for more."""
     told: dict[str, list[Told]] = field(default_factory=lambda: defaultdict(list))
     """Pod address → what its runtime answered of late, oldest first."""
     unrouted_s: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -394,6 +397,7 @@ class Laws:
 
     def _break(self, sentence: str) -> None:
         self.broken.append(f"at {now_s():.3f} s: {sentence}")
+        self.first_break.set()
 
 
 def _address(pod: Object) -> str:

@@ -12,6 +12,7 @@ from aibrix_operator.modelclaim.accounts import Account, open_accounts
 from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, slim_pod
 from aibrix_operator.modelclaim.placing import is_candidate
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod, Reading
+from aibrix_operator.sim import at_rest
 from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
 
 
@@ -35,6 +36,11 @@ def unsettled(cluster: SimulatedCluster) -> list[str]:
             if engine.claim_ref is not None and engine.claim_ref.uid not in uids:
                 found.append(f"{pod.name} still runs {engine.model_name} ({engine.phase}), and its claim is gone")
     return found
+
+
+def unsettled_figures(cluster: SimulatedCluster) -> list[str]:
+    """What is not as it should be of limits and room, where no request runs and no KV is mapped."""
+    return at_rest.unsettled_figures(_look(cluster))
 
 
 def _look(cluster: SimulatedCluster) -> Fleet:

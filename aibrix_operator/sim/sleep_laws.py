@@ -42,7 +42,7 @@ class SleepLaws(Laws):
             resource == PODS
             and not verb
             and new is not None
-            and (old is None or _annotations(old) != _annotations(new))
+            and (old is None or annotations_of(old) != annotations_of(new))
         ):
             self.annotated_s[new["metadata"]["uid"]] = now_s()
 
@@ -69,11 +69,11 @@ class SleepLaws(Laws):
         engines = [e for t in told if (e := t.engine_of(claim)) is not None]
         if claim.spec.engine != "vllm" and not any(e.can_sleep for e in engines):
             self._break(f"{claim.name} on {name} is put to sleep, is no vLLM engine, and nothing says that it can")
-        if _route_state(pod, claim) is RouteState.ACTIVE:
+        if route_state(pod, claim) is RouteState.ACTIVE:
             self._break(f"{claim.name} on {name} is put to sleep while it is on the route")
         if not any(e.request_metrics_observed and not e.requests_running + e.requests_waiting for e in engines):
             self._break(f"{claim.name} on {name} is put to sleep, and no reading showed it without requests")
-        if names.wake_annotation(claim.name) in _annotations(pod) and not self._is_told_late(pod):
+        if names.wake_annotation(claim.name) in annotations_of(pod) and not self._is_told_late(pod):
             self._break(f"{claim.name} on {name} is put to sleep while it is asked for")
         self._check_alone(name, claim, told, "put to sleep")
 
@@ -81,7 +81,7 @@ class SleepLaws(Laws):
         """A wake is asked for, is one operation, and finds its seat free with everybody held to what was planned."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         instance, value = claim.instance_on(name), request.operation_id.rpartition("/")[2]
-        if value != _annotations(pod).get(names.wake_annotation(claim.name)) and not self._is_told_late(pod):
+        if value != annotations_of(pod).get(names.wake_annotation(claim.name)) and not self._is_told_late(pod):
             self._break(f"{claim.name} on {name} is woken, and nobody asks for it")
         sent = self.operations[uid, claim.uid, value]
         sent.add(request.operation_id)
@@ -126,7 +126,7 @@ class SleepLaws(Laws):
             instance = other.instance_on(pod)
             if other.uid == claim.uid or instance is None:
                 continue
-            annotations = next((_annotations(p) for p in self._pods() if p["metadata"]["name"] == pod), {})
+            annotations = next((annotations_of(p) for p in self._pods() if p["metadata"]["name"] == pod), {})
             engines = [t.engine_of(other) for t in told]
             is_waking = all(e is not None and e.phase is EnginePhase.BOOTING and not e.restart_count for e in engines)
             if is_waking and names.wake_annotation(other.name) in annotations and instance.port:
@@ -141,12 +141,12 @@ class SleepLaws(Laws):
         return now_s() - self.annotated_s.get(pod["metadata"]["uid"], float("-inf")) <= self._late_s
 
 
-def _annotations(pod: Object) -> dict[str, str]:
+def annotations_of(pod: Object) -> dict[str, str]:
     return pod["metadata"].get("annotations") or {}
 
 
-def _route_state(pod: Object, claim: Claim) -> RouteState | None:
-    text = _annotations(pod).get(names.route_annotation(claim.name))
+def route_state(pod: Object, claim: Claim) -> RouteState | None:
+    text = annotations_of(pod).get(names.route_annotation(claim.name))
     if text is None:
         return None
     try:

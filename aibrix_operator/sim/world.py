@@ -7,6 +7,7 @@ lets time pass.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -35,13 +36,13 @@ class LawBroken(AssertionError):
 class SimulatedCluster:
     """One namespace with a warm pool. Methods without ``async`` change the cluster as users and nodes do."""
 
-    def __init__(self, operators: int = 1) -> None:
+    def __init__(self, operators: int = 1, laws: type[SleepLaws] = SleepLaws) -> None:
         """``operators``: processes of the operator. One alone leads without a Lease; several stand for election."""
         self.store = Store()
         self.runtimes = SimulatedRuntimes()
         self.operators: list[SimulatedOperator] = []
         """The processes that run."""
-        self.laws = SleepLaws(self.store, self._writing)
+        self.laws = laws(self.store, self._writing)
         self.leader_laws = LeaderLaws(lambda: self.operators)
         self.store.changed, self.store.sent = self.laws.changed, self.leader_laws.sent
         self.runtimes.called, self.runtimes.answered = self._called, self.laws.answered
@@ -105,7 +106,9 @@ class SimulatedCluster:
 
     async def run(self, seconds: float) -> None:
         """Let virtual time pass. Raises LawBroken when a law was broken or a pass failed meanwhile."""
-        await asyncio.sleep(seconds)
+        with contextlib.suppress(TimeoutError):  # the time is over, and no law was broken
+            async with asyncio.timeout(seconds):
+                await self.laws.first_break.wait()
         self.check()
 
     @staticmethod
