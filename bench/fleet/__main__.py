@@ -63,12 +63,13 @@ def main(
     loads = [Load(size, 0, wakes, idle_s, deadline_s) for size in sizes]
     if silent:
         loads.append(dataclasses.replace(loads[-1], silent=silent))
-    results = []
+    placed_per_s = placement.per_second()
+    results: list[Result] = []
     for load in loads:
         rich.print(f"{load.title} claims")
         results.append(uvloop.run(measure.run(load)))
-    placed_per_s = placement.per_second()
-    output.write_text(json.dumps(_raw(loads, results, placed_per_s), indent=1) + "\n")
+        # After each, so that a run that fails costs no figure of those before it.
+        output.write_text(json.dumps(_raw(loads, results, placed_per_s), indent=1) + "\n")
     # Where output is no terminal, rich assumes 80 columns, too few for the table.
     Console(width=None if sys.stdout.isatty() else 120).print(_table(loads, results))
     rich.print(
