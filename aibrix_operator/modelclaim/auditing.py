@@ -13,9 +13,10 @@ def broken_laws(fleet: Fleet) -> dict[str, str]:
     A card on which a write is under way is passed over: which of the two records counts is not known yet. So is one
     with a claim that was declared anew (only ``perGPU`` can change, and a generation counts it): its user may have
     raised the sum past the card, and then nobody is evicted for it. And one with a sleeper whose seat was given away
-    and is charged again, since its pool lends no more or it can no longer be measured: its wake waits. And one with a
-    sleeper that is measured to hold more than its whole seat: that it took by itself. And one that was said to be
-    larger once, since records that fitted it come down only as its runtime takes lower limits.
+    and is charged again, since its pool lends no more, it can no longer be measured, or it came back awake after a
+    crash: its wake waits. And one with a sleeper that is measured to hold more than its whole seat: that it took by
+    itself. And one that was said to be larger once, since records that fitted it come down only as its runtime takes
+    lower limits.
     """
     found = {}
     for pod, account in open_accounts(fleet).items():
@@ -31,10 +32,10 @@ def broken_laws(fleet: Fleet) -> dict[str, str]:
 
 
 def _was_lent(account: Account) -> bool:
-    """Whether a sleeper's record is below the floor that it is charged with."""
+    """Whether a record is below the floor that it is charged with, as only a seat given away leaves it."""
     charged = {o.claim: o for o in account.plan_card.occupants} if account.plan_card is not None else {}
     return any(
-        s.is_asleep and o.lent_footprint_bytes is None and s.instance.kv_limit_bytes < o.seat.kv_floor_bytes
+        o.lent_footprint_bytes is None and s.instance.kv_limit_bytes < o.seat.kv_floor_bytes
         for s in account.sittings
         if (o := charged.get(s.claim.name)) is not None
     )

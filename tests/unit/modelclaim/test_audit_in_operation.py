@@ -99,3 +99,12 @@ def test_records_that_fitted_a_larger_card_are_no_fault_of_ours(largest, is_brok
     pod = dataclasses.replace(pod, reading=dataclasses.replace(pod.reading, largest_bytes=largest))
     fleet = make_fleet(make_claim("a", make_instance(limit=900)), pod)
     assert bool(auditing.broken_laws(fleet)) is is_broken
+
+
+@pytest.mark.parametrize(("limit", "is_broken"), [(0, False), (100, True)])
+def test_a_sleeper_that_comes_back_awake_after_its_seat_was_given_away_is_no_fault_of_ours(limit, is_broken):
+    engines = make_engine("a", EnginePhase.RESTARTING, limit=limit), make_engine("b", limit=600)
+    sleeper = make_claim("a", make_instance(limit=limit))
+    neighbour = make_claim("b", make_instance(limit=600))
+    fleet = make_fleet(sleeper, neighbour, make_pod("warm-0", make_snapshot(*engines)))
+    assert bool(auditing.broken_laws(fleet)) is is_broken
