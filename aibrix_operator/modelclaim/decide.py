@@ -62,6 +62,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     for account in draft.accounts.values():
         sleeping.continue_sleeps(account, draft)
         waking.wake_sleepers(account, draft)
+        sleeping.put_back(account, draft)
     cards.continue_divisions(draft, found.records)
     for account in draft.accounts.values():
         _look_at(account, draft, found)

@@ -120,6 +120,42 @@ def send_to_sleep(
     draft.off_route.add(sitting.claim.uid)
 
 
+def put_back(account: Account, draft: Draft) -> None:
+    """Put a sleeper to sleep again that came back awake (a crash, a hand) after its seat was given away, when its card
+    has no room for it now. It is on no route, so nobody is served by it; who asks for it waits for room as ever."""
+    pod, card, snapshot = account.pod, account.card, account.pod.reading.snapshot
+    if card is None or snapshot is None or min(card.room_ever_bytes, card.room_now_bytes) >= 0:
+        return
+    for sitting in account.sittings:
+        if _came_back(sitting, account, draft) and draft.is_free(pod) and may_choose(account, draft):
+            assert sitting.engine is not None
+            operation_id = f"put-back/{pod.uid}/{sitting.engine.ipc_name}/{int(snapshot.observed_at.timestamp())}"
+            request = wire.SleepRequest(
+                model_name=sitting.claim.model, level=wire.SLEEP_LEVEL, operation_id=operation_id
+            )
+            draft.ask(pod, Sleep(pod_ref(pod), sitting.claim.uid, request))
+
+
+def _came_back(sitting: Sitting, account: Account, draft: Draft) -> bool:
+    claim, engine = sitting.claim, sitting.engine
+    return (
+        engine is not None
+        and claim.seat is not None
+        and engine.phase is EnginePhase.ACTIVE
+        and engine.ready
+        and engine.request_metrics_observed
+        and engine.requests_running + engine.requests_waiting == 0
+        and sitting.instance.phase is InstancePhase.ACTIVATING
+        and sitting.instance.kv_limit_bytes < claim.seat.kv_floor_bytes
+        and _can_sleep(sitting)
+        and sitting.is_recorded
+        and not claim.is_deleting
+        and not claim.is_writing
+        and draft.claim_memory(claim).wake_request is None
+        and not _is_routed(account, sitting)
+    )
+
+
 def continue_sleeps(account: Account, draft: Draft) -> None:
     """Take the next step for each engine of the Pod that is on its way to sleep, or call it off."""
     for sitting in account.sittings:
