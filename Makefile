@@ -21,6 +21,7 @@ setup: $(VENV)/.done ## Make the virtual environment from the locked dependencie
 $(VENV)/.done: requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON=…" >&2; exit 1; }
 	@echo "installing the locked dependencies into $(VENV)"
+	@if [ -L $(VENV) ]; then rm $(VENV); fi # what a link points to is somebody else's, and would be emptied
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -2,9 +2,12 @@
 
 from planting import Fault
 
-DECIDE, HEALTH, MOVING, RETIRE = "modelclaim.decide", "modelclaim.health", "modelclaim.moving", "modelclaim.retire"
-OUTCOMES, ROUTES, STARTING = "modelclaim.outcomes", "modelclaim.routes", "modelclaim.starting"
-ADMITTING, PLACING, PUBLISH = "modelclaim.admitting", "modelclaim.placing", "modelclaim.publish"
+DECIDE = "modelclaim.decide"
+HEALTH = "modelclaim.health"
+RETIRE = "modelclaim.retire"
+ROUTES = "modelclaim.routes"
+STARTING = "modelclaim.starting"
+ADMITTING = "modelclaim.admitting"
 
 FAULTS = (
     Fault(
@@ -62,10 +65,10 @@ FAULTS = (
         "if claim.is_deleting or not draft.is_free(pod):",
     ),
     Fault(
-        "an engine of a deleted claim is started",
-        STARTING,
-        "if not sitting.is_recorded or claim.is_writing or claim.is_deleting or not draft.is_free(pod):",
-        "if not sitting.is_recorded or claim.is_writing or not draft.is_free(pod):",
+        "a claim is recorded without its finalizer",
+        ADMITTING,
+        "    if not claim.has_finalizer:\n        # Before",
+        "    if False:\n        # Before",
     ),
     Fault(
         "an instance on a Pod that is gone stays",
@@ -75,10 +78,10 @@ FAULTS = (
         "            instances.append(before)\n            continue",
     ),
     Fault(
-        "a route is written while a record is under way",
-        ROUTES,
-        "if is_joining and (sitting.claim.is_writing or pod.reading.snapshot is None):",
-        "if False:",
+        "the watch counts more than our own write",
+        "cluster.overlay",
+        "        return written.obj\n",
+        "        return seen\n",
     ),
     Fault(
         "routes of claims that are gone stay",

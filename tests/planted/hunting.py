@@ -79,8 +79,8 @@ class Hunter:
 
     def close(self) -> None:
         assert self._server.stdin is not None
-        self._server.stdin.close()
-        self._server.wait()
+        with self._server:  # closes both pipes, and waits for its end
+            self._server.stdin.close()
 
 
 def expect_found(fault: Fault, hunter: Hunter, record_property) -> None:
