@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+from simulated import CARD_24, model
+
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import InstancePhase
+from aibrix_operator.api.modelclaim import ClaimPhase, InstancePhase
 from aibrix_operator.api.route import Route, RouteState
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
 from aibrix_operator.runtime_api.wire import EnginePhase
@@ -24,6 +26,26 @@ def lending(make_room_after_s=30, sleep_after_s=3600):
         noWakeReserveWhileAsleep=True,
         sleepToMakeRoomAfterSeconds=make_room_after_s,
     ).replace(" ", "")
+
+
+async def one_asleep(cluster, the_policy=None, **runtime):
+    """Claim a asleep and b served on one card of 24 GiB, 6+1 GiB each."""
+    pod = cluster.add_pod("warm-0", CARD_24, **runtime)
+    cluster.set_policy(the_policy or policy(sleepAfterSeconds=3600))
+    for claim in "ab":
+        cluster.apply(claim, "6Gi", "1Gi")
+    await cluster.run(15)
+    pod.sleep(model("a"), pod.asleep_bytes)
+    await cluster.run(3)
+    assert cluster.status("a").phase == ClaimPhase.SLEEPING
+    pod.calls.clear()
+    return pod
+
+
+async def restart(cluster):
+    """End the controller, and start one that knows nothing."""
+    await cluster.stop_controller()
+    cluster.start_controller()
 
 
 def seat_asleep(cluster, name, pod, footprint, floor, *, limit_bytes, asleep_bytes, mapped_bytes=0):

@@ -1,7 +1,5 @@
 """Requests wake sleeping engines: once each, oldest first, their seat free and their card divided before the call."""
 
-from datetime import timedelta
-
 import pytest
 from simulated import CARD_24, GIB, limits, model, reasons, simulated
 from sleepers import (
@@ -10,9 +8,10 @@ from sleepers import (
     claim_uid,
     hear,
     lending,
+    one_asleep,
     policy,
+    restart,
     route,
-    seat_asleep,
     times,
     uid,
     until,
@@ -24,30 +23,9 @@ from aibrix_operator.api.conditions import rfc3339
 from aibrix_operator.api.modelclaim import ClaimPhase
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import PODS
-from aibrix_operator.runtime_api.outcome import NotSent, Refused, Unknown
 from aibrix_operator.runtime_api.wire import EnginePhase
 from aibrix_operator.sim.store import wall
 from aibrix_operator.sim.world import NAMESPACE
-
-
-async def one_asleep(cluster, the_policy=None, **runtime):
-    """Claim a asleep and b served on one card of 24 GiB, 6+1 GiB each."""
-    pod = cluster.add_pod("warm-0", CARD_24, **runtime)
-    cluster.set_policy(the_policy or policy(sleepAfterSeconds=3600))
-    for claim in "ab":
-        cluster.apply(claim, "6Gi", "1Gi")
-    await cluster.run(15)
-    pod.sleep(model("a"), pod.asleep_bytes)
-    await cluster.run(3)
-    assert cluster.status("a").phase == ClaimPhase.SLEEPING
-    pod.calls.clear()
-    return pod
-
-
-async def restart(cluster):
-    await cluster.stop_controller()
-    cluster.start_controller()
-
 
 # --- 28
 
@@ -188,243 +166,6 @@ async def test_mc28_two_requests_of_one_card_are_carried_out_one_after_the_other
     assert [cluster.status(c).phase for c in "ab"] == [ClaimPhase.ACTIVE] * 2
 
 
-# --- 34
-
-
-async def lent(cluster, **runtime):
-    """A serving lender that holds what a sleeper lent it."""
-    pod = cluster.add_pod("warm-0", 1000, **runtime)
-    cluster.set_policy(lending())
-    lender = cluster.seat("lender", "warm-0", 300, 100, limit_bytes=600, mapped_bytes=150)
-    seat_asleep(cluster, "waker", "warm-0", 300, 100, limit_bytes=20, asleep_bytes=60, mapped_bytes=20)
-    await cluster.run(2)
-    assert pod.calls == []
-    return pod, lender
-
-
-@pytest.mark.acceptance("34")
-@simulated
-async def test_mc34_what_was_lent_is_taken_back_before_the_sleeper_wakes(cluster):
-    runtime, lender = await lent(cluster)
-    waker, records = runtime.engines[model("waker")], []
-
-    async def look(call):
-        records.append((call[:3], limits(cluster, "lender", "waker")))
-
-    runtime.before_call = look
-    cluster.request_wake("warm-0", "waker")
-    await cluster.run(5)
-    assert records[:3] == [
-        (("kv-limit", model("lender"), 300), (600, 20)),
-        (("kv-limit", model("waker"), 100), (300, 100)),
-        (("wake", model("waker"), 0), (300, 100)),
-    ]
-    assert cluster.status("waker").phase == ClaimPhase.ACTIVE
-    assert limits(cluster, "lender", "waker") == (225, 175) == (lender.limit_bytes, waker.limit_bytes)
-    assert "WaitingForRoom" not in reasons(cluster, "waker")
-
-
-@pytest.mark.acceptance("34")
-@simulated
-async def test_mc34_a_lender_that_takes_no_limit_keeps_the_sleeper_asleep_and_its_request_standing(cluster):
-    runtime, lender = await lent(cluster)
-    runtime.ignores_limits = True
-    cluster.request_wake("warm-0", "waker")
-    await cluster.run(40)
-    assert calls(runtime, "wake") == []
-    assert asked(cluster, "warm-0", "waker")
-    assert cluster.status("waker").phase == ClaimPhase.SLEEPING
-    assert lender.limit_bytes == 600
-    runtime.ignores_limits = False
-    await cluster.run(20)
-    assert cluster.status("waker").phase == ClaimPhase.ACTIVE
-
-
-@pytest.mark.acceptance("34")
-@simulated
-async def test_mc34_a_restart_between_the_writes_takes_them_up_again(cluster):
-    runtime, _ = await lent(cluster)
-    cluster.request_wake("warm-0", "waker")
-    await until(cluster, lambda: bool(runtime.calls), 5)
-    await restart(cluster)
-    await until(cluster, lambda: cluster.status("waker").phase is ClaimPhase.ACTIVE, 25)
-    assert len({c[3] for c in runtime.calls if c[0] == "wake"}) == 1
-    assert limits(cluster, "lender", "waker")[0] <= 300
-
-
-@pytest.mark.acceptance("34")
-@simulated
-async def test_mc34_a_lent_seat_whose_sleeper_is_woken_past_the_operator_is_not_routed_before_its_card_is_divided(
-    cluster,
-):
-    runtime = await one_asleep(cluster, lending())
-    assert limits(cluster, "a") == (0,)
-    engine = runtime.engines[model("a")]
-    seen = []
-    cluster.store.lost = lambda verb, resource, name, body: (
-        seen.append((engine.limit_bytes, limits(cluster, "a")[0]))
-        if verb == "annotate"
-        and '"state":"active"' in str(body["metadata"]["annotations"].get(names.route_annotation("a")))
-        else None
-    )
-    runtime.wake(model("a"))
-    await cluster.run(15)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVE
-    assert seen == [(6 * GIB, 6 * GIB)]
-
-
-# --- 37
-
-
-@pytest.mark.acceptance("37")
-@pytest.mark.parametrize("off", [timedelta(minutes=-10), timedelta(minutes=10)], ids=["slow", "fast"])
-@simulated
-async def test_mc37_a_gateway_whose_clock_is_off_is_served_like_any_other(cluster, off):
-    runtime = await one_asleep(cluster)
-    cluster.request_wake("warm-0", "a", rfc3339(wall() + off))
-    await cluster.run(8)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVE
-    assert len(calls(runtime, "wake")) == 1
-
-
-@pytest.mark.acceptance("37")
-@simulated
-async def test_mc37_a_request_that_cannot_be_met_for_five_minutes_ends_with_an_event(cluster):
-    runtime = await one_asleep(cluster)
-    heard = hear(cluster)
-    runtime.before_call = lambda call: answer(Unknown("no answer") if call[0] == "wake" else None)
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(298)
-    assert asked(cluster, "warm-0", "a")
-    assert times(heard, "WakeRequestExpired") == 0
-    await cluster.run(5)
-    assert not asked(cluster, "warm-0", "a")
-    assert [m for _, r, m in heard if r == "WakeRequestExpired"] == [
-        "model model-of-a stays asleep on pod warm-0: it could not be woken within 5m0s of the request"
-    ]
-    assert cluster.condition("a", "Ready")[:2] == ("False", "EngineSleeping")
-    runtime.before_call = None
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(8)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVE
-
-
-async def answer(result):
-    return result
-
-
-@pytest.mark.acceptance("37")
-@simulated
-async def test_mc37_a_request_whose_engine_still_boots_after_five_minutes_ends_silently(cluster):
-    runtime = await one_asleep(cluster, wake_s=400.0)
-    heard = hear(cluster)
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(310)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVATING
-    assert not asked(cluster, "warm-0", "a")
-    assert times(heard, "WakeRequestExpired") == 0
-    assert len(calls(runtime, "wake")) == 1
-
-
-@pytest.mark.acceptance("37")
-@simulated
-async def test_mc37_a_request_for_an_engine_that_serves_is_taken_off(cluster):
-    runtime = await one_asleep(cluster)
-    cluster.request_wake("warm-0", "b")
-    await cluster.run(1)
-    assert not asked(cluster, "warm-0", "b")
-    assert calls(runtime, "wake") == []
-
-
-# --- 38
-
-
-@pytest.mark.acceptance("38")
-@pytest.mark.parametrize(
-    "result",
-    [
-        Unknown("502 from something between"),
-        Unknown("did not answer in time"),
-        NotSent("no route to it"),
-        NotSent("did not answer in time recently; not calling it again yet", left_alone=True),
-    ],
-    ids=["502", "timeout", "not reached", "left alone"],
-)
-@simulated
-async def test_mc38_a_wake_of_which_nothing_is_known_is_asked_again_as_the_same_operation(cluster, result):
-    runtime = await one_asleep(cluster)
-    heard, left = hear(cluster), [result, result]
-    runtime.before_call = lambda call: answer(left.pop() if left and call[0] == "wake" else None)
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(15)
-    assert cluster.status("a").phase == ClaimPhase.SLEEPING
-    assert asked(cluster, "warm-0", "a")
-    await cluster.run(15)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVE
-    wakes = [c[3] for c in runtime.calls if c[0] == "wake"]
-    assert len(wakes) == 3
-    assert len(set(wakes)) == 1
-    assert times(heard, "Waking") == 1
-    assert times(heard, "WakeFailed") == 0
-
-
-@pytest.mark.acceptance("38")
-@simulated
-async def test_mc38_a_wake_whose_answer_was_lost_is_found_out_by_reading(cluster):
-    runtime = await one_asleep(cluster)
-    runtime.after_call = lambda call: Unknown("lost") if call[0] == "wake" else None
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(8)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVE
-    assert len(calls(runtime, "wake")) == 1
-
-
-@pytest.mark.acceptance("38")
-@simulated
-async def test_mc38_a_wake_that_was_carried_out_before_raises_no_second_event(cluster):
-    runtime = await one_asleep(cluster, wake_s=15.0)
-    heard = hear(cluster)
-    lost = [True]
-    runtime.after_call = lambda call: Unknown("lost") if call[0] == "wake" and lost and lost.pop() else None
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(25)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVE
-    assert times(heard, "Waking") == 0  # its one answer was lost
-    assert times(heard, "Woken") == 1
-
-
-@pytest.mark.acceptance("38")
-@simulated
-async def test_mc38_a_refused_wake_that_no_other_pod_can_take_over_is_given_up_with_an_event(cluster):
-    runtime = await one_asleep(cluster)
-    heard = hear(cluster)
-    runtime.before_call = lambda call: answer(Refused("the engine is broken", 404) if call[0] == "wake" else None)
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(20)
-    assert [m for _, r, m in heard if r == "WakeFailed"] == [
-        "model model-of-a could not be woken on pod warm-0, and no other pod can take it: the engine is broken"
-    ]
-    assert not asked(cluster, "warm-0", "a")
-    assert cluster.status("a").phase == ClaimPhase.SLEEPING
-    assert len(calls(runtime, "wake")) == 1
-    runtime.before_call = None
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(8)
-    assert cluster.status("a").phase == ClaimPhase.ACTIVE
-
-
-@pytest.mark.acceptance("38")
-@simulated
-async def test_mc38_a_refused_wake_of_a_claim_that_declares_nothing_any_more_is_given_up_too(cluster):
-    runtime = await one_asleep(cluster)
-    runtime.before_call = lambda call: answer(Refused("the engine is broken", 404) if call[0] == "wake" else None)
-    cluster.patch_claim("a", {"spec": {"perGPU": None}})
-    cluster.request_wake("warm-0", "a")
-    await cluster.run(20)
-    assert "WakeFailed" in reasons(cluster, "a")
-    assert not asked(cluster, "warm-0", "a")
-
-
 # --- changes in the middle
 
 
@@ -508,20 +249,6 @@ async def test_wake_requests_of_claims_that_are_not_there_are_taken_off(cluster)
     cluster.store.change(PODS, (NAMESPACE, "warm-0"), {"metadata": {"annotations": annotations}})
     await cluster.run(2)
     assert not asked(cluster, "warm-0", "nobody")
-
-
-@simulated
-async def test_a_request_taken_back_before_the_call_wakes_nobody(cluster):
-    runtime, _ = await lent(cluster)
-    runtime.ignores_limits = True
-    cluster.request_wake("warm-0", "waker")
-    await cluster.run(5)
-    annotations = {names.wake_annotation("waker"): None}
-    cluster.store.change(PODS, (NAMESPACE, "warm-0"), {"metadata": {"annotations": annotations}})
-    runtime.ignores_limits = False
-    await cluster.run(60)
-    assert calls(runtime, "wake") == []
-    assert cluster.status("waker").phase == ClaimPhase.SLEEPING
 
 
 @simulated
