@@ -50,6 +50,9 @@ def test_a_runtime_that_hangs_delays_nobody_elses_claim(two_pods: Pool):
 
 def test_other_claims_are_told_of_the_hanging_runtime_or_placed_elsewhere(two_pods: Pool):
     hung, sound = two_pods.pods()
+    two_pods.apply("before", podSelector=_only(two_pods, hung))  # a runtime that hung is left alone for a while
+    two_pods.wait_active("before", within_s=75.0)
+    two_pods.clean_up()
     with frozen(hung):
         two_pods.apply("first", podSelector=_only(two_pods, hung))
         two_pods.wait("first", "is recorded there", lambda c: c.get("status", {}).get("instances"))
