@@ -37,15 +37,10 @@ _operator_log = pytest.StashKey[Path]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stories wait for real processes; each wait has a deadline of its own, below this one.
-
-    A file's tests share a process, and so do all files that play on upstream's sidecar, of which one runs at a time.
-    """
-    stories = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
-    upstream = {item.path for item in stories if "upstream" in item.name}
-    for item in stories:
-        item.add_marker(pytest.mark.timeout(STORY_WITHIN_S))
-        item.add_marker(pytest.mark.xdist_group("upstream" if item.path in upstream else item.path.name))
+    """Stories wait for real processes; each wait has a deadline of its own, below this one."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(STORY_WITHIN_S))
 
 
 @pytest.hookimpl(wrapper=True)
