@@ -65,8 +65,10 @@ def _has_turn(claim: Claim, draft: Draft) -> bool:
     if until_s is None:
         until_s = draft.now.monotonic_s + TURN_S
         draft.remember_claim(claim, turn_until_s=until_s)
-    draft.wake_at(until_s)
-    return draft.now.monotonic_s < until_s
+    has_turn = draft.now.monotonic_s < until_s
+    if has_turn:
+        draft.wake_at(until_s)
+    return has_turn
 
 
 def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found: Findings) -> None:

@@ -74,6 +74,18 @@ async def test_a_claim_that_cannot_be_written_to_keeps_its_turn_for_ten_seconds(
 
 
 @simulated
+async def test_a_claim_that_cannot_be_written_to_asks_for_no_pass_once_its_turn_is_over(cluster):
+    cluster.add_pod("warm-0", CARD_24)
+    await cluster.run(1)
+    cluster.store.fault = refuse_writes_of("first")
+    cluster.apply("first", "20Gi", "1Gi")
+    await cluster.run(12)
+    before = cluster.world.passes.passes
+    await cluster.run(30)
+    assert cluster.world.passes.passes - before < 30
+
+
+@simulated
 async def test_a_claim_that_can_be_written_to_again_is_placed_first(cluster):
     runtime = cluster.add_pod("warm-0", CARD_24)
     await cluster.run(1)
