@@ -82,7 +82,7 @@ def _place(claim: Claim, seat: Seat, placements: Placements, draft: Draft, found
         if claim.status.instances:
             condition = dataclasses.replace(condition, message=moving.cannot_move(claim) + condition.message)
         wait = next_wait(draft.claim_memory(claim).wait, kind, claim, draft)
-        draft.remember_claim(claim, wait=wait, refusal=condition)
+        draft.remember_claim(claim, wait=wait, refusal=condition, turn_until_s=None)
         draft.wake_at(wait.until_s)
     else:
         # A Pod between two steps may take it, and its next reading wakes the next pass.
