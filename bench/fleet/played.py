@@ -7,6 +7,7 @@ demand and take a while to wake, and runtimes that take a connection and never a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -115,11 +116,9 @@ class PlayedFleet(runtimes.Fleet):
     async def _feed(self, request: web.Request) -> web.StreamResponse:
         address = _address(request)
         if request.query["since"] == str(self._versions[address] + 1):
-            try:
+            with contextlib.suppress(TimeoutError):  # nothing has changed, and the answer says what is so
                 async with asyncio.timeout(float(request.query["timeout"])):
                     await self._moved[address].wait()
-            except TimeoutError:
-                pass  # nothing has changed, and the answer says what is so
         snapshot = self._snapshot_of(address)
         return runtimes.json_answer({"version": str(self._versions[address] + 1), "snapshot": snapshot})
 

@@ -61,12 +61,7 @@ async def test_a_claim_deleted_before_its_finalizer_is_written_is_gone_and_its_r
 
 @simulated
 async def test_a_claim_that_cannot_be_written_to_keeps_its_turn_for_ten_seconds(cluster):
-    runtime = cluster.add_pod("warm-0", CARD_24)
-    await cluster.run(1)
-    cluster.store.fault = refuse_writes_of("first")
-    cluster.apply("first", "20Gi", "1Gi")
-    await cluster.run(1)
-    cluster.apply("second", "20Gi", "1Gi")
+    runtime = await two_for_one_card(cluster)
     await cluster.run(8)
     assert starts(runtime) == []
     await cluster.run(4)
@@ -87,16 +82,22 @@ async def test_a_claim_that_cannot_be_written_to_asks_for_no_pass_once_its_turn_
 
 @simulated
 async def test_a_claim_that_can_be_written_to_again_is_placed_first(cluster):
+    runtime = await two_for_one_card(cluster)
+    await cluster.run(3)
+    cluster.store.fault = lambda verb, resource, name, body: None
+    await cluster.run(8)
+    assert starts(runtime) == [model("first")]
+
+
+async def two_for_one_card(cluster):
+    """``first`` and then ``second`` want the only card, and ``first`` cannot be written to."""
     runtime = cluster.add_pod("warm-0", CARD_24)
     await cluster.run(1)
     cluster.store.fault = refuse_writes_of("first")
     cluster.apply("first", "20Gi", "1Gi")
     await cluster.run(1)
     cluster.apply("second", "20Gi", "1Gi")
-    await cluster.run(3)
-    cluster.store.fault = lambda verb, resource, name, body: None
-    await cluster.run(8)
-    assert starts(runtime) == [model("first")]
+    return runtime
 
 
 def refuse_writes_of(claim):
