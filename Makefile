@@ -48,7 +48,7 @@ test: setup binaries upstream ## All tests but the end-to-end ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q $(TESTS)
 
 coverage: setup ## Every branch of the ledger and of what decides is covered by a test that is named for it
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q --cov --ignore-glob='*_schedules.py' --ignore-glob='*_fuzzed_*.py' $(DECIDING)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q --cov --ignore-glob='*_fuzzed_*.py' $(DECIDING)
 
 mutate: setup ## The ledger's own tests notice nine of ten faults put into it (takes minutes)
 	@JOBS=$(JOBS) $(BIN)/python tests/mutation.py
