@@ -77,7 +77,7 @@ verify: setup ## Fail when crds/ differs from the models
 
 lock: setup ## Lock the dependencies anew
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 pyproject.toml -o requirements/runtime.lock
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group dev pyproject.toml -c requirements/runtime.lock -o requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group dev --extra local pyproject.toml -c requirements/runtime.lock -o requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/upstream.in -o requirements/upstream.lock
 
 bench-controller: setup binaries ## Our controller beside controller-runtime and kopf, 3,000 objects each
