@@ -1,0 +1,1 @@
+"""What users, models and engines may have: reserved before a request is forwarded, settled when it has ended."""
