@@ -6,6 +6,9 @@ A shell ignores SIGINT in what it runs in the background, and so would every pro
 import signal
 
 from hypothesis import HealthCheck, Phase, settings
+from redis_server import own_redis_server, redis_server
+
+__all__ = ["own_redis_server", "redis_server"]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
