@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -29,8 +29,22 @@ class Api(StrEnum):
     COUNT_TOKENS = "/v1/messages/count_tokens"
 
 
-def _no_text() -> str:
-    return ""
+class RoutingText:
+    """The texts of a prompt, joined by one blank when somebody first asks. Calling it gives the joined text."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Sequence[str] = ()) -> None:
+        self._pieces = pieces
+
+    def __call__(self) -> str:
+        if len(self._pieces) != 1:
+            self._pieces = (" ".join(self._pieces),)
+        return self._pieces[0]
+
+    def forget(self) -> None:
+        """Let go of the texts: a request is remembered until its stream ends, its prompt need not be."""
+        self._pieces = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,14 +62,20 @@ class Request:
     include_usage: bool = False
     """``stream_options.include_usage`` is true."""
     max_tokens: int | None = None
-    """``max_tokens``, else ``max_completion_tokens``."""
+    """``max_tokens``, else ``max_completion_tokens``; ``max_output_tokens`` of the Responses API. None: not said."""
     prompt_bytes: int = 0
     """Length of the routing text in UTF-8."""
-    text_of: Callable[[], str] = _no_text
-    """The routing text. Built only for the strategies that read it: it is as long as the prompt."""
+    text_of: Callable[[], str] = field(default_factory=RoutingText)
+    """The routing text. Built only for the strategies that read it: it is as long as the prompt. Empty once the request
+    was admitted."""
     user: str | None = None
 
     @property
     def prompt_tokens(self) -> int:
         """An estimate: four bytes a token, as engines' tokenizers average on English text."""
         return -(-self.prompt_bytes // 4)
+
+    def forget_text(self) -> None:
+        """Let go of the prompt, which nobody reads after the request was admitted. Its length stays."""
+        if isinstance(self.text_of, RoutingText):
+            self.text_of.forget()

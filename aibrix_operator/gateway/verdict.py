@@ -13,7 +13,7 @@ from aibrix_operator.gateway import headers
 from aibrix_operator.gateway.view import Endpoint, Model, WakeTarget
 
 if TYPE_CHECKING:
-    from aibrix_operator.gateway.strategies.base import Routing
+    from aibrix_operator.gateway.strategies.base import Ask, Routing
 
 
 class ErrorType(StrEnum):
@@ -82,6 +82,8 @@ class Forward:
     model: Model
     routing: Routing
     """The strategies that chose, told again when it is admitted and when it ends."""
+    ask: Ask
+    """What they were asked."""
     strategy: str
     """As the client, profile or default named it; the ``routing-strategy`` of both sides."""
     endpoint: Endpoint
@@ -90,6 +92,8 @@ class Forward:
     rps: RateLimit | None = None
     inflight: int | None = None
     """Cap on requests at once, of each endpoint."""
+    fallback: str | None = None
+    """Why the strategies could not choose by their own rule; counted in a metric."""
     profile: str | None = None
     """Chosen for ``config-profile: auto``; told to the client."""
     path: str | None = None
