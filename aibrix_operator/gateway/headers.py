@@ -13,6 +13,23 @@ SESSION_KEY: Final = "x-aibrix-session-key"
 STRATEGY: Final = "routing-strategy"
 TRACEPARENT: Final = "traceparent"
 USER: Final = "user"
+API_KEY: Final = "x-api-key"
+"""Anthropic's clients put their key here."""
+CONTENT_TYPE: Final = "content-type"
+
+READ: Final = (
+    AUTHORIZATION,
+    CONFIG_PROFILE,
+    EXTERNAL_FILTER,
+    SESSION_ID,
+    SESSION_KEY,
+    STRATEGY,
+    TRACEPARENT,
+    USER,
+    API_KEY,
+    CONTENT_TYPE,
+)
+"""All that Envoy hands on of a client's headers."""
 
 # Set on the request to the engine. A client's own are removed before anything else.
 LEASE: Final = "x-aibrix-lease"
