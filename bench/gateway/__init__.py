@@ -1,0 +1,1 @@
+"""The gateway beside its peers, and what its parts cost."""
