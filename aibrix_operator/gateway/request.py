@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Api(StrEnum):
@@ -69,6 +70,8 @@ class Request:
     """The routing text. Built only for the strategies that read it: it is as long as the prompt. Empty once the request
     was admitted."""
     user: str | None = None
+    memo: dict[str, Any] = field(default_factory=dict)
+    """What strategies worked out of this request, by their names, so that it is worked out once."""
 
     @property
     def prompt_tokens(self) -> int:

@@ -30,11 +30,14 @@ class Endpoint:
     ready_since_s: float = 0.0
     """Unix seconds of the Pod's Ready condition."""
     key: str = field(init=False)
-    """``namespace/pod:port``: what counts, pins and tables are kept by."""
+    """``namespace/pod:port``: what counts and tables are kept by."""
+    incarnation: str = field(init=False)
+    """``key#uid``: what is remembered of an engine's cache is not believed of a Pod that took its name."""
 
     def __post_init__(self) -> None:
         port = self.address.rpartition(":")[2]
         object.__setattr__(self, "key", f"{self.namespace}/{self.pod}:{port}")
+        object.__setattr__(self, "incarnation", f"{self.key}#{self.uid}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,10 @@ class Scorer(Strategy, Protocol):
 class Routing(Protocol):
     """A strategy text such as ``least-request:2,prefix-cache``, compiled."""
 
-    text: str
+    @property
+    def text(self) -> str:
+        """As it was written."""
+        ...
 
     def pick(self, ask: Ask) -> Pick:
         """The candidate that its strategies choose together."""
