@@ -7,9 +7,18 @@ from importlib.metadata import entry_points
 
 from aibrix_operator.gateway.knobs import LOAD_SCORERS, MOST_WEIGHT, AutoBlendKnobs, Knobs
 from aibrix_operator.gateway.strategies.base import Routing, Scorer, Strategy
+from aibrix_operator.gateway.strategies.least_busy_time import LeastBusyTime
+from aibrix_operator.gateway.strategies.least_gpu_cache import LeastGpuCache
+from aibrix_operator.gateway.strategies.least_kv_cache import LeastKvCache
+from aibrix_operator.gateway.strategies.least_latency import LeastLatency
 from aibrix_operator.gateway.strategies.least_request import LeastRequest
+from aibrix_operator.gateway.strategies.least_request_top_k import LeastRequestTopK
+from aibrix_operator.gateway.strategies.least_utilization import LeastUtilization
+from aibrix_operator.gateway.strategies.load_balance import LoadBalance
 from aibrix_operator.gateway.strategies.random_choice import RandomChoice
 from aibrix_operator.gateway.strategies.routings import Alone, Blend, Part
+from aibrix_operator.gateway.strategies.throughput import Throughput
+from aibrix_operator.gateway.strategies.vtc_basic import VtcBasic
 
 GROUP = "aibrix_operator.routing_strategies"
 """Entry points: each a callable without parameters that makes a ``Strategy``, found by its ``name``."""
@@ -114,7 +123,19 @@ def _wrong(text: str) -> StrategyError:
 
 def builtin() -> list[Strategy]:
     """Those of this package."""
-    return [RandomChoice(), LeastRequest()]
+    return [
+        RandomChoice(),
+        LeastRequest(),
+        LeastRequestTopK(),
+        Throughput(),
+        LeastBusyTime(),
+        LeastGpuCache(),
+        LeastKvCache(),
+        LeastUtilization(),
+        LeastLatency(),
+        LoadBalance(),
+        VtcBasic(),
+    ]
 
 
 def custom() -> list[Strategy]:
