@@ -57,12 +57,12 @@ def request(api=Api.CHAT, **fields):
     return Request(id=f"request-{next(_serial)}", api=api, path=str(api), model="m", **fields)
 
 
-def forward(to=None, of=None, routing=None):
+def forward(to=None, of=None, routing=None, **more):
     to = to or endpoint()
     of = of or request()
     model = Model(to.model, (to,))
     ask = Ask(of, model, (to,), Loads(), {}, Knobs(), 0.0, None)
-    return Forward(model, routing or HeardRouting(), ask, "least-request", to)
+    return Forward(model, routing or HeardRouting(), ask, "least-request", to, **more)
 
 
 def granted(lease, to=None, holds_slot=False, **limits):
