@@ -48,6 +48,8 @@ class Reply:
     delay_s: float = 0.0
     aborts: bool = False
     """The connection is cut where the last chunk would end."""
+    closes_at_once: bool = False
+    """It is cut before anything is sent."""
 
 
 def json_reply(document, *, status: int = 200, content_type: str = "application/json") -> Reply:
@@ -197,6 +199,9 @@ class _Connection(asyncio.Protocol):
             await asyncio.sleep(reply.delay_s)
         if reply.before is not None:
             await reply.before.wait()
+        if reply.closes_at_once:
+            self._transport.close()
+            return
         in_chunks = len(reply.chunks) > 1 or reply.aborts
         lines = [f"HTTP/1.1 {reply.status} Status", *(f"{name}: {value}" for name, value in reply.headers)]
         has_body = reply.status not in (204, 304)

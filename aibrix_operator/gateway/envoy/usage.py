@@ -1,0 +1,86 @@
+"""How Envoy finds the tokens of an answer: which members it puts under which keys of the log's metadata.
+
+OpenAI's completions say ``usage.prompt_tokens``; its responses, and Anthropic, say ``usage.input_tokens``. In streams,
+OpenAI's responses nest usage in ``response`` and Anthropic's first event in ``message``. What comes later in a stream
+takes the place of what came before under the same key.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+NAMESPACE: Final = "aibrix.usage"
+"""Of the dynamic metadata."""
+PROMPT: Final = "prompt"
+COMPLETION: Final = "completion"
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+TOTAL: Final = "total"
+CACHE_WRITTEN: Final = "cache_written"
+CACHE_READ: Final = "cache_read"
+NO_MODEL: Final = "no_model"
+"""The answer is JSON without ``model``."""
+NO_JSON: Final = "no_json"
+"""The answer is not JSON. Streams of events are marked so too."""
+
+_MEMBERS = {
+    "prompt_tokens": PROMPT,
+    "completion_tokens": COMPLETION,
+    "input_tokens": INPUT,
+    "output_tokens": OUTPUT,
+    "total_tokens": TOTAL,
+    "cache_creation_input_tokens": CACHE_WRITTEN,
+    "cache_read_input_tokens": CACHE_READ,
+}
+_MAX_EVENT_BYTES: Final = 1 << 20
+"""A longer event is passed on, and its usage is lost."""
+
+
+def json_filter() -> Json:
+    """Reads whole JSON answers. It holds an answer back until it is complete, so it is off where answers are long."""
+    rules: list[Json] = [_rule(("usage", member), key) for member, key in _MEMBERS.items()]
+    model = {
+        "selectors": [{"key": "model"}],
+        # Of a rule without it Envoy 1.40 never looks at on_missing.
+        "on_present": {"metadata_namespace": NAMESPACE, "key": "model"},
+        "on_missing": {"metadata_namespace": NAMESPACE, "key": NO_MODEL, "value": True},
+        "on_error": {"metadata_namespace": NAMESPACE, "key": NO_JSON, "value": True},
+    }
+    return {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
+        "response_rules": {
+            "allow_content_types_regex": {"regex": r"application/json.*"},
+            "rules": [*rules, model],
+        },
+    }
+
+
+def stream_filter() -> Json:
+    """Reads server-sent events as they pass."""
+    rules = [
+        _rule((*where, member), key)
+        for where in (("usage",), ("response", "usage"), ("message", "usage"))
+        for member, key in _MEMBERS.items()
+    ]
+    return {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.sse_to_metadata.v3.SseToMetadata",
+        "response_rules": {
+            "max_event_size": _MAX_EVENT_BYTES,
+            "content_parser": {
+                "name": "envoy.content_parsers.json",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.content_parsers.json.v3.JsonContentParser",
+                    "rules": [{"rule": rule} for rule in rules],
+                },
+            },
+        },
+    }
+
+
+def _rule(path: tuple[str, ...], key: str) -> Json:
+    return {
+        "selectors": [{"key": part} for part in path],
+        "on_present": {"metadata_namespace": NAMESPACE, "key": key, "type": "NUMBER"},
+    }
