@@ -108,7 +108,7 @@ def _profile(model: Model, request: Request) -> tuple[Profile | None, str | None
     config = model.config
     if config is None:
         return None, None
-    name = request.headers.get(headers.CONFIG_PROFILE, "").strip()
+    name = request.headers.get(headers.CONFIG_PROFILE, "")
     if name.lower() == profiles.AUTO:
         # A request without a routing text (audio, say) has a prompt all the same: its length is not known.
         prompt_tokens = request.prompt_tokens or None

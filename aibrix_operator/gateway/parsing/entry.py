@@ -9,7 +9,7 @@ import orjson
 
 from aibrix_operator.gateway import headers, refusals
 from aibrix_operator.gateway.exchange import Question
-from aibrix_operator.gateway.parsing import bodies, forms, texts
+from aibrix_operator.gateway.parsing import bodies, forms, identity, texts
 from aibrix_operator.gateway.request import Api, Request, RoutingText
 from aibrix_operator.gateway.verdict import Refuse
 
@@ -101,7 +101,7 @@ def _parse_form(question: Question, api: Api, request_id: str, user: str | None)
 
 
 def _routing_headers(given: Mapping[str, str]) -> Mapping[str, str]:
-    return {name: given[name] for name in _READ if name in given}
+    return {name: identity.text(given[name]) for name in _READ if name in given}
 
 
 def _max_tokens(api: Api, body: Mapping[str, Any]) -> int | None:
