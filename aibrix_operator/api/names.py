@@ -13,6 +13,15 @@ CLAIM_FINALIZER = "model.aibrix.ai/modelclaim-finalizer"
 ROUTE_PREFIX = "route.claim.model.aibrix.ai/"
 WAKE_PREFIX = "wake.modelclaim.aibrix.ai/"
 
+OLD_ROUTE_PREFIX = "modelclaim.aibrix.ai/"
+"""Routes as controllers before 0.8 write them."""
+
+MODEL_LABEL = "model.aibrix.ai/name"
+"""Of Pods with an engine of their own; an annotation of the same key holds names that no label can."""
+PORT_LABEL = "model.aibrix.ai/port"
+ENGINE_LABEL = "model.aibrix.ai/engine"
+CONFIG_ANNOTATION = "model.aibrix.ai/config"
+
 GPU_RESOURCE = "nvidia.com/gpu"
 RUNTIME_PORT = 8080
 

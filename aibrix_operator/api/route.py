@@ -20,7 +20,7 @@ class RouteState(StrEnum):
 
 
 RouteReason: TypeAlias = Literal["", "WaitingForRoom", "Moving"]
-"""Why it sleeps or has failed, where the state does not say."""
+"""Why it sleeps or has failed, where the state does not say: what the operator writes."""
 
 
 class RouteError(ValueError):
@@ -34,7 +34,8 @@ class Route(Contract):
     port: Annotated[int, Field(ge=0, le=65535)]
     state: RouteState
     wake_by_request: bool = True
-    reason: RouteReason = ""
+    reason: str = ""
+    """One of ``RouteReason``, or what another controller says."""
 
     @model_validator(mode="after")
     def _port_and_state_agree(self) -> Route:
@@ -73,4 +74,4 @@ class _Wire(Contract):
     port: int = 0
     state: RouteState | None = None
     wake_by_request: bool = False
-    reason: RouteReason = ""
+    reason: str = ""

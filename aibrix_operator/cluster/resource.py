@@ -49,6 +49,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments")
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 MODEL_CLAIMS = Resource(names.MODEL_GROUP, names.MODEL_VERSION, "modelclaims")
+MODEL_ADAPTERS = Resource(names.MODEL_GROUP, names.MODEL_VERSION, "modeladapters")
 
 
 def key_of(obj: Mapping[str, Any]) -> Key:

@@ -43,6 +43,7 @@ class Change(enum.StrEnum):
 # objects, so it only notes and wakes. An object recreated under its name is a DELETED followed by an ADDED.
 OnEvent: TypeAlias = Callable[[Change, Object | None, Object | None], None]
 Slim: TypeAlias = Callable[[Object], Object]
+Keeps: TypeAlias = Callable[[Object], bool]
 
 
 class _Malformed(Exception):
@@ -63,6 +64,11 @@ def without_bookkeeping(obj: Object) -> Object:
     return obj
 
 
+def _everything(obj: Object) -> bool:
+    """Keeps all objects."""
+    return True
+
+
 def _ignore(change: Change, old: Object | None, new: Object | None) -> None:
     """For those who only read the cache."""
 
@@ -72,6 +78,10 @@ class Watch:
 
     ``slim`` turns an object as it comes into what is kept of it (it may change it in place) and must keep
     metadata.name, namespace, uid and resourceVersion. All state is rebuilt from the API server by the first list.
+
+    ``keeps`` looks at an object as it comes: one that it does not want is as good as not there, for selections that no
+    label selector can express. With ``relist_spread_s`` every list but the first waits for a random time up to it, so
+    that many clients do not list together when the server comes back; what was known stays known meanwhile.
     """
 
     def __init__(
@@ -83,8 +93,10 @@ class Watch:
         label_selector: str = "",
         on_event: OnEvent = _ignore,
         slim: Slim = without_bookkeeping,
+        keeps: Keeps = _everything,
         backoff: Backoff = _BACKOFF,
         page_objects: int = PAGE_OBJECTS,
+        relist_spread_s: float = 0.0,
     ) -> None:
         self.resource = resource
         self.slim = slim
@@ -98,6 +110,8 @@ class Watch:
         self._on_event = on_event
         self._backoff = backoff
         self._page_objects = page_objects
+        self._keeps = keeps
+        self._relist_spread_s = relist_spread_s
         self._objects: dict[Key, Object] = {}
         self._resource_version = ""
         self._listed_at: float | None = None
@@ -122,6 +136,8 @@ class Watch:
         while True:
             try:
                 if not self._resource_version:
+                    if self.synced.is_set() and self._relist_spread_s:
+                        await asyncio.sleep(random.uniform(0, self._relist_spread_s))
                     await self._list()
                 await self._follow()
                 continue
@@ -163,7 +179,7 @@ class Watch:
         )
         async for page in pages:
             try:
-                found |= {key_of(obj): obj for obj in map(self._kept, page.items)}
+                found |= {key_of(obj): obj for obj in map(self._kept, filter(self._keeps, page.items))}
             except _NOT_AN_OBJECT as error:
                 raise _Malformed(f"list has an item that is no object: {error!r}") from error
             resource_version = page.resource_version
@@ -202,15 +218,15 @@ class Watch:
             resource_version: str = obj["metadata"]["resourceVersion"]
             if kind != "BOOKMARK":
                 change = Change(kind)
-                slimmed = self._kept(obj)
-                key = key_of(slimmed)
+                key = key_of(obj)
+                slimmed = self._kept(obj) if self._keeps(obj) else None
         except _NOT_AN_OBJECT as error:
             raise _Malformed(f"a line of {len(line)} bytes is no watch event: {error!r}") from error
         self._resource_version = resource_version
         self._heard()
         if kind == "BOOKMARK":
             return
-        if change is Change.DELETED:
+        if change is Change.DELETED or slimmed is None:
             self._forget(key)
         else:
             self._keep(key, slimmed)

@@ -89,14 +89,23 @@ class RuntimeClient:
         """Put an engine to sleep."""
         return await self._change(base, "sleep", request, wire.OperationResponse)
 
-    async def wake(self, base: str, request: wire.WakeRequest) -> Outcome[wire.OperationResponse]:
+    async def wake(
+        self, base: str, request: wire.WakeRequest, deadline_s: float = CALL_DEADLINE_S
+    ) -> Outcome[wire.OperationResponse]:
         """Wake an engine."""
-        return await self._change(base, "wake", request, wire.OperationResponse)
+        return await self._change(base, "wake", request, wire.OperationResponse, deadline_s=deadline_s)
 
     async def _change(
-        self, base: str, action: str, request: wire.Request, answer: type[AnswerT], *, insist: bool = False
+        self,
+        base: str,
+        action: str,
+        request: wire.Request,
+        answer: type[AnswerT],
+        *,
+        insist: bool = False,
+        deadline_s: float = CALL_DEADLINE_S,
     ) -> Outcome[AnswerT]:
-        return await self._call(base, f"{MODELS_PATH}/{action}", request, answer, CALL_DEADLINE_S, insist=insist)
+        return await self._call(base, f"{MODELS_PATH}/{action}", request, answer, deadline_s, insist=insist)
 
     async def _call(
         self,
