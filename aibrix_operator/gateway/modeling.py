@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from aibrix_operator.gateway import standing
-from aibrix_operator.gateway.parse import AdapterFacts, Binding, ClaimFacts, PodFacts
+from aibrix_operator.gateway.facts import AdapterFacts, Binding, ClaimFacts, PodFacts
 from aibrix_operator.gateway.profiles import ModelConfig
 from aibrix_operator.gateway.view import Endpoint, Model, Standing
 

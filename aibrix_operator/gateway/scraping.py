@@ -83,12 +83,16 @@ class Scraper:
         registry: CollectorRegistry,
         *,
         period_s: float = 1.0,
+        look_s: float = 0.1,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._session = session
         self._readings = readings
+        self.looks = 0
+        """How often it has looked for what is due."""
         self._period_s = period_s
+        self._look_s = look_s
         self._clock = clock
         self._wall = wall
         self._known: dict[str, _Target] = {}
@@ -110,7 +114,8 @@ class Scraper:
                     if target is not None and target.due_s == due_s:
                         await self._slots.acquire()
                         group.create_task(self._scrape(address, target))
-                await asyncio.sleep(self._period_s / 4)
+                self.looks += 1
+                await asyncio.sleep(self._look_s)
 
     def _look_around(self) -> None:
         """Take up what is newly asked for, and let go of the rest."""
@@ -140,7 +145,7 @@ class Scraper:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             target.failures += 1
             self._failed.inc()
-            log.debug("metrics of %s: %s", address, error or type(error).__name__)
+            log.debug("metrics of %s: %s", address, str(error) or type(error).__name__)
         finally:
             self._slots.release()
             if self._known.get(address) is target:

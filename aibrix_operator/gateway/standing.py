@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aibrix_operator.api.modelclaim import Reason
 from aibrix_operator.api.route import RouteState
-from aibrix_operator.gateway.parse import Binding, ClaimFacts, PodFacts
+from aibrix_operator.gateway.facts import Binding, ClaimFacts, PodFacts
 from aibrix_operator.gateway.view import Standing, WakeTarget
 from aibrix_operator.runtime_api.client import base_url
 

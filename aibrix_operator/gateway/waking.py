@@ -110,7 +110,7 @@ class Waker:
             return
         except (errors.ClusterError, TimeoutError) as error:
             self._counted.labels("failed").inc()
-            log.warning("model %s on pod %s could not be asked for: %s", target.model, where, error or "timeout")
+            log.warning("model %s on pod %s could not be asked for: %s", target.model, where, str(error) or "timeout")
             return
         self._remember(engine, target.resource_version)
         self._counted.labels("written").inc()

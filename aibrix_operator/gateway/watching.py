@@ -21,7 +21,7 @@ from aibrix_operator.cluster.backoff import Backoff
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import MODEL_ADAPTERS, MODEL_CLAIMS, PODS, Object, Resource, key_of
 from aibrix_operator.cluster.watch import Change, Watch
-from aibrix_operator.gateway import parse
+from aibrix_operator.gateway import facts
 from aibrix_operator.gateway.modeling import Catalogue, Key, ModelChange, ParseConfig
 from aibrix_operator.gateway.view import View
 
@@ -56,16 +56,16 @@ class Watching:
         self._scope = scope
         self._catalogue = Catalogue(view.models, parse_config)
         self._is_refreshing = False
-        claims = partial(_take, lambda key, facts: self._catalogue.set_claim(key, facts), self._refresh_soon)
-        adapters = partial(_take, lambda key, facts: self._catalogue.set_adapter(key, facts), self._refresh_soon)
-        pods = partial(_take, lambda key, facts: self._catalogue.set_pod(key, facts), self._refresh_soon)
+        claims = partial(_take, self._catalogue.set_claim, self._refresh_soon)
+        adapters = partial(_take, self._catalogue.set_adapter, self._refresh_soon)
+        pods = partial(_take, self._catalogue.set_pod, self._refresh_soon)
         self._pods = self._watch(
-            PODS, parse.parse_pod, pods, keeps=parse.says_something, label_selector=scope.pod_selector
+            PODS, facts.parse_pod, pods, keeps=facts.says_something, label_selector=scope.pod_selector
         )
         # A cluster need not serve these kinds: AIBrix's are installed one by one.
         self._kinds = [
-            _Kind(self._watch(MODEL_CLAIMS, parse.parse_claim, claims)),
-            _Kind(self._watch(MODEL_ADAPTERS, parse.parse_adapter, adapters)),
+            _Kind(self._watch(MODEL_CLAIMS, facts.parse_claim, claims)),
+            _Kind(self._watch(MODEL_ADAPTERS, facts.parse_adapter, adapters)),
         ]
 
     def _watch(self, resource: Resource, read: Callable[[Object], Any], on_event: Any, **narrowed: Any) -> Watch:
@@ -90,7 +90,7 @@ class Watching:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """Those of kinds that are served."""
+        """Those of kinds that are served, as far as is known."""
         return [self._pods, *(kind.watch for kind in self._kinds if not kind.is_absent)]
 
     async def _follow(self, kind: _Kind) -> None:
@@ -148,7 +148,7 @@ class _Kind:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.is_absent = True
+        self.is_absent = False
         self.is_known = asyncio.Event()
         """It is not served, or its first list is in."""
 

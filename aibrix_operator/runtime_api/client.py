@@ -90,9 +90,9 @@ class RuntimeClient:
         return await self._change(base, "sleep", request, wire.OperationResponse)
 
     async def wake(
-        self, base: str, request: wire.WakeRequest, deadline_s: float = CALL_DEADLINE_S
+        self, base: str, request: wire.WakeRequest, deadline_s: float | None = None
     ) -> Outcome[wire.OperationResponse]:
-        """Wake an engine."""
+        """Wake an engine; ``deadline_s`` None is that of every call."""
         return await self._change(base, "wake", request, wire.OperationResponse, deadline_s=deadline_s)
 
     async def _change(
@@ -103,8 +103,9 @@ class RuntimeClient:
         answer: type[AnswerT],
         *,
         insist: bool = False,
-        deadline_s: float = CALL_DEADLINE_S,
+        deadline_s: float | None = None,
     ) -> Outcome[AnswerT]:
+        deadline_s = CALL_DEADLINE_S if deadline_s is None else deadline_s
         return await self._call(base, f"{MODELS_PATH}/{action}", request, answer, deadline_s, insist=insist)
 
     async def _call(

@@ -291,3 +291,40 @@ async def test_object_of_a_megabyte_arrives_whole(api: FakeApiServer, cluster, s
         api.put("b")
         await seen.until(lambda: names(watch) == {"a", "b"})
         assert len(watch.objects[("default", "a")]["spec"]["text"]) == 1_000_000
+
+
+async def test_what_keeps_does_not_want_is_as_good_as_not_there(api, cluster, seen):
+    api.put("wanted", spec={"x": 1})
+    api.put("other")
+    async with following(cluster, seen, keeps=lambda obj: "spec" in obj) as watch:
+        assert names(watch) == {"wanted"}
+        api.put("other", spec={"x": 1})
+        await seen.until(lambda: (Change.ADDED, "other") in seen.changes)
+        del api.objects["default", "wanted"]["spec"]
+        api.put("wanted")
+        await seen.until(lambda: (Change.DELETED, "wanted") in seen.changes)
+        api.remove("wanted")
+        api.put("last", spec={"x": 1})
+        await seen.until(lambda: (Change.ADDED, "last") in seen.changes)
+        assert names(watch) == {"other", "last"}
+        assert seen.changes.count((Change.DELETED, "wanted")) == 1
+
+
+async def test_every_list_but_the_first_waits_for_a_random_time_of_its_window(api, cluster, seen, monkeypatch):
+    waits = []
+
+    def uniform(low: float, high: float) -> float:
+        waits.append((low, high))
+        return 0.0
+
+    monkeypatch.setattr("aibrix_operator.cluster.watch.random.uniform", uniform)
+    async with following(cluster, seen, relist_spread_s=10.0) as watch:
+        assert waits == []
+        await api.watched()
+        api.forget_history()
+        api.end_watches()
+        api.put("new")
+        api.forget_history()
+        await seen.until(lambda: (Change.ADDED, "new") in seen.changes)
+        assert watch.lists == 2
+        assert waits == [(0, 10.0)]
