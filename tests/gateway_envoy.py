@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import tempfile
 import time
@@ -20,8 +21,12 @@ from aibrix_operator.gateway.exchange import Answer, Forwarded, Question
 from aibrix_operator.gateway.settlement import Ended, LogEntry, StillRunning
 
 
-def forward(address: str, *, lease: str = "lease-0", pod: str = "pod-0", upstream=(), client=()) -> Forwarded:
-    """What an exchange answers for a request that goes to the engine at ``address``."""
+_leases = (f"lease-{number}" for number in itertools.count())
+
+
+def forward(address: str, *, lease: str = "", pod: str = "pod-0", upstream=(), client=()) -> Forwarded:
+    """What an exchange answers for a request that goes to the engine at ``address``, under a lease of its own."""
+    lease = lease or next(_leases)
     shared = [(headers.STRATEGY, "random"), (headers.WENT_THROUGH, "true")]
     return Forwarded(
         [(headers.TARGET, address), (headers.LEASE, lease), (headers.REQUEST_ID_UPSTREAM, "r-1"), *shared, *upstream],
