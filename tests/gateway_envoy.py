@@ -20,7 +20,6 @@ from aibrix_operator.gateway.envoy.settings import EnvoySettings
 from aibrix_operator.gateway.exchange import Answer, Forwarded, Question
 from aibrix_operator.gateway.settlement import Ended, LogEntry, StillRunning
 
-
 _leases = (f"lease-{number}" for number in itertools.count())
 
 
