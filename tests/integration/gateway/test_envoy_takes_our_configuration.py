@@ -39,8 +39,7 @@ def test_the_configuration_is_a_function_of_its_settings():
 
 def members(node):
     """Every (key, value) of the document."""
-    for key, value in node.items() if isinstance(node, dict) else []:
-        yield key, value
+    yield from node.items() if isinstance(node, dict) else []
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from members(child)
 
