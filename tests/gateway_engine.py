@@ -46,6 +46,9 @@ class Reply:
     after_first: asyncio.Event | None = None
     """Awaited when the first chunk is out."""
     delay_s: float = 0.0
+    """Before anything is sent."""
+    pause_s: float = 0.0
+    """Between two chunks, so that they do not arrive together."""
     aborts: bool = False
     """The connection is cut where the last chunk would end."""
     closes_at_once: bool = False
@@ -215,7 +218,7 @@ class _Connection(asyncio.Protocol):
         for position, chunk in enumerate(reply.chunks):
             if chunk:
                 self._transport.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-            await asyncio.sleep(0)
+            await asyncio.sleep(reply.pause_s)
             if position == 0 and reply.after_first is not None:
                 await reply.after_first.wait()
         if reply.aborts:

@@ -25,6 +25,8 @@ _WITH_MODEL: Final = (Api.CHAT, Api.MESSAGES, Api.COMPLETIONS, Api.RESPONSES)
 """Their answers name the model, else they are failures that pass for a 200."""
 _JSON_USAGE: Final = (*_WITH_MODEL, Api.TRANSCRIPTIONS, Api.TRANSLATIONS)
 """Embeddings and images are long, and the others say nothing of tokens."""
+_UNHEARD: Final = ["accept-encoding"]
+"""A compressed answer could not be looked into: it would pass for one that is not JSON."""
 _DISABLED: Final = {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": True}
 
 
@@ -57,6 +59,7 @@ def _engine_route(api: Api, settings: EnvoySettings) -> Json:
     return {
         "match": {"path": str(api), "headers": [_method("POST")]},
         "route": {"cluster": ENGINES, "timeout": "0s"},
+        "request_headers_to_remove": _UNHEARD,
         "response_headers_to_add": [_pod_name()],
         "typed_per_filter_config": filters,
     }
@@ -68,6 +71,7 @@ def _rewritten() -> Json:
         "match": {"prefix": "/", "headers": [{"name": headers.REWRITE_PATH, "present_match": True}]},
         # The query stays where it is.
         "route": {"cluster": ENGINES, "timeout": "0s", "path_rewrite": f"%REQ({headers.REWRITE_PATH})%"},
+        "request_headers_to_remove": _UNHEARD,
         "response_headers_to_add": [_pod_name()],
     }
 
