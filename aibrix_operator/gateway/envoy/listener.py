@@ -7,7 +7,7 @@ from typing import Any, Final
 from aibrix_operator.gateway import headers, wire
 from aibrix_operator.gateway.address import Address
 from aibrix_operator.gateway.envoy import replies, routes, usage
-from aibrix_operator.gateway.envoy.settings import EnvoySettings
+from aibrix_operator.gateway.envoy.settings import MIB, EnvoySettings
 
 Json = dict[str, Any]
 
@@ -20,6 +20,8 @@ FIRST_BYTE_TAG: Final = "first_byte_us"
 FROM_ENGINE: Final = "x-envoy-upstream-service-time"
 """On answers of an engine alone: Envoy's own have no such header."""
 
+_LOG_BUFFER_BYTES: Final = 16 * MIB
+"""Entries that wait while we are busy, some 20,000 a worker. Envoy drops what comes when it is full."""
 _TYPE: Final = "type.googleapis.com/envoy."
 _UPSTREAM: Final = (
     headers.TARGET,
@@ -157,7 +159,7 @@ def _access_log(settings: EnvoySettings) -> Json:
             "transport_api_version": "V3",
             "grpc_service": {"envoy_grpc": {"cluster_name": REPORTS}},
             "buffer_flush_interval": f"{settings.log_flush_s}s",
-            "buffer_size_bytes": 16384,
+            "buffer_size_bytes": _LOG_BUFFER_BYTES,
             "custom_tags": [{"tag": FIRST_BYTE_TAG, "value": "%COMMON_DURATION(DS_RX_BEG:US_RX_BODY_BEG:us)%"}],
         },
     }
