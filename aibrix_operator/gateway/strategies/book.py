@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 
 from aibrix_operator.gateway.knobs import LOAD_SCORERS, MOST_WEIGHT, AutoBlendKnobs, Knobs
+from aibrix_operator.gateway.prefix_blocks import PrefixSettings
+from aibrix_operator.gateway.prefix_table import PrefixTable
 from aibrix_operator.gateway.strategies.base import Routing, Scorer, Strategy
 from aibrix_operator.gateway.strategies.least_busy_time import LeastBusyTime
 from aibrix_operator.gateway.strategies.least_gpu_cache import LeastGpuCache
@@ -15,6 +17,7 @@ from aibrix_operator.gateway.strategies.least_request import LeastRequest
 from aibrix_operator.gateway.strategies.least_request_top_k import LeastRequestTopK
 from aibrix_operator.gateway.strategies.least_utilization import LeastUtilization
 from aibrix_operator.gateway.strategies.load_balance import LoadBalance
+from aibrix_operator.gateway.strategies.prefix_cache import PrefixCache
 from aibrix_operator.gateway.strategies.random_choice import RandomChoice
 from aibrix_operator.gateway.strategies.routings import Alone, Blend, Part
 from aibrix_operator.gateway.strategies.throughput import Throughput
@@ -25,7 +28,6 @@ GROUP = "aibrix_operator.routing_strategies"
 MOST_COMPILED = 4096
 _LONGEST_KEPT = 512
 """Longer texts are compiled each time: a client that makes them up must not fill the memory."""
-_PREFIX_CACHE = "prefix-cache"
 _NEVER_BLENDED = frozenset({"session-affinity"})
 """Its scores are 1 and 0, which a load scorer could outvote: sessions would not stick."""
 _NEVER_GATED = frozenset({"session-affinity", "least-request"})
@@ -39,11 +41,15 @@ class StrategyError(ValueError):
 class StrategyBook:
     """All strategies of this gateway. Each is one object, so that all texts that name it share what it learned."""
 
-    def __init__(self, strategies: Iterable[Strategy] | None = None) -> None:
-        """The built-in ones and those of installed packages, or exactly ``strategies``."""
-        known = [*builtin(), *custom()] if strategies is None else strategies
+    def __init__(self, strategies: Iterable[Strategy] | None = None, *, prefixes: PrefixTable | None = None) -> None:
+        """The built-in ones and those of installed packages, or exactly ``strategies``.
+
+        ``prefixes``: what prompts engines have, where others share it; else a table of this book's own.
+        """
+        if strategies is None:
+            strategies = [*builtin(prefixes or PrefixTable(PrefixSettings())), *custom()]
         self._strategies: dict[str, Strategy] = {}
-        for strategy in known:
+        for strategy in strategies:
             if strategy.name in self._strategies:
                 raise StrategyError(f"there are two routing strategies named {strategy.name}")
             self._strategies[strategy.name] = strategy
@@ -78,7 +84,7 @@ class StrategyBook:
         parts = [Part(self._scorer(name, text), weight) for name, weight in asked.items()]
         if _is_blended(named, blend):
             weight = blend.load_balance_weight
-            if tuple(named) == (_PREFIX_CACHE,):
+            if tuple(named) == (PrefixCache.name,):
                 parts = [Part(parts[0].scorer, blend.prefix_cache_weight)]
                 weight = blend.prefix_cache_load_balance_weight
             if weight and blend.load_scorer in self._strategies:
@@ -86,7 +92,7 @@ class StrategyBook:
         return Blend(text, tuple(parts), self._of_ports(named, blend))
 
     def _of_ports(self, named: dict[str, int], blend: AutoBlendKnobs) -> Part | None:
-        if not _is_blended(named, blend) or not blend.least_request_weight or _PREFIX_CACHE in named:
+        if not _is_blended(named, blend) or not blend.least_request_weight or PrefixCache.name in named:
             return None
         name = LeastRequest.name
         return Part(self._scorer(name, name), blend.least_request_weight, is_asked=False)
@@ -121,7 +127,7 @@ def _wrong(text: str) -> StrategyError:
     return StrategyError(f"incorrect routing strategy {text}")
 
 
-def builtin() -> list[Strategy]:
+def builtin(prefixes: PrefixTable) -> list[Strategy]:
     """Those of this package."""
     return [
         RandomChoice(),
@@ -135,6 +141,7 @@ def builtin() -> list[Strategy]:
         LeastLatency(),
         LoadBalance(),
         VtcBasic(),
+        PrefixCache(prefixes),
     ]
 
 
