@@ -86,13 +86,13 @@ def _round(
     with contenders.engine() as ports:
         place = Place(folder, contenders.free_port(), ports, peers.absolute())
         try:
-            with contenders.running(contender, place) as (url, group):
+            with contenders.running(contender, place) as (url, process):
                 for cell in cells:
                     bodies = folder / cell.name.replace(" ", "-")
                     load.run(url, cell, bodies, _WARM_S, KEY, contender.strategy, contender.user)
-                    before = contenders.cpu_seconds(group) if group is not None else 0.0
+                    before = contenders.cpu_seconds(process) if process is not None else 0.0
                     measured = load.run(url, cell, bodies, seconds, KEY, contender.strategy, contender.user)
-                    used = contenders.cpu_seconds(group) - before if group is not None else None
+                    used = contenders.cpu_seconds(process) - before if process is not None else None
                     cpu = used * 1000 / measured.requests if used is not None and measured.requests else None
                     runs.append(Run(number, contender.name, cell.name, measured, cpu))
         except StartError as error:

@@ -56,6 +56,14 @@ class Contender:
     """A program of the peers' environment, without which it is left out."""
 
 
+def _ours(*options: str) -> Callable[[Place], list[str]]:
+    def command(place: Place) -> list[str]:
+        module = [sys.executable, "-m", "bench.gateway.ours", "--port", str(place.port)]
+        return [*module, *options, *(str(port) for port in place.engines)]
+
+    return command
+
+
 def _vllm_router(policy: str) -> Callable[[Place], list[str]]:
     def command(place: Place) -> list[str]:
         own = ["--host", "127.0.0.1", "--port", str(place.port), "--prometheus-port", str(free_port())]
@@ -92,6 +100,11 @@ def _litellm(place: Place) -> list[str]:
 
 CONTENDERS = (
     Contender("engine alone", None),
+    Contender("Envoy alone", _ours("--envoy-alone")),
+    Contender("ours, least-request", _ours(), strategy="least-request"),
+    Contender("ours, prefix-cache", _ours(), strategy="prefix-cache"),
+    Contender("ours, limits in memory", _ours("--limits", "memory"), strategy="least-request", user="bench"),
+    Contender("ours, limits in Redis", _ours("--limits", "redis"), strategy="least-request", user="bench"),
     Contender("vllm-router, round_robin", _vllm_router("round_robin"), needs="vllm-router"),
     Contender("vllm-router, cache_aware", _vllm_router("cache_aware"), needs="vllm-router"),
     Contender("sglang-router, round_robin", _sglang_router, needs="sglang-router"),
@@ -118,7 +131,7 @@ def engine(count: int = ENGINES) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def running(contender: Contender, place: Place) -> Iterator[tuple[str, int | None]]:
-    """(address to load, process group or None for the engine itself), ready to be asked. StartError when it is not."""
+    """(address to load, process or None for the engine itself), ready to be asked. StartError when it is not."""
     if contender.command is None:
         yield f"http://127.0.0.1:{place.engines[0]}", None
         return
@@ -128,17 +141,22 @@ def running(contender: Contender, place: Place) -> Iterator[tuple[str, int | Non
         yield f"http://127.0.0.1:{place.port}", started.pid
 
 
-def cpu_seconds(group: int) -> float:
-    """User and system time that the processes of ``group`` have used so far; children that ended are left out."""
-    ticks = 0
+def cpu_seconds(root: int) -> float:
+    """User and system time that process ``root`` and those below it have used; children that ended are left out."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):  # it ended while we looked
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[2]) == group:
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            parents[int(entry.name)] = int(fields[1])
+            ticks[int(entry.name)] = int(fields[11]) + int(fields[12])
+
+    def is_ours(pid: int) -> bool:
+        return pid == root or (pid in parents and is_ours(parents[pid]))
+
+    return sum(used for pid, used in ticks.items() if is_ours(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

@@ -65,6 +65,8 @@ def bodies(folder: Path, cell: Cell) -> None:
             "max_tokens": 16,
             "stream": cell.stream,
         }
+        if cell.stream:
+            body["stream_options"] = {"include_usage": True}
         room = cell.body_bytes - len(orjson.dumps(body))
         system = ("You answer in one short sentence. " * (room // 4 // 34 + 1))[: room // 4]
         user = (f"Question {number}: what does card {number} hold? " * (room // 40 + 1))[: room - len(system)]
