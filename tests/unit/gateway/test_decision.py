@@ -9,6 +9,7 @@ from gateway_asks import asked, chat, decided, endpoint, model, parsed, profile,
 from aibrix_operator.gateway.decide import Settings, decide
 from aibrix_operator.gateway.strategies.base import Pick
 from aibrix_operator.gateway.verdict import Forward, RateLimit, Refuse, Wait
+from aibrix_operator.gateway.view import Model
 
 
 class Routing:
@@ -312,3 +313,24 @@ def test_a_decision_changes_nothing_that_it_looked_at():
     before = (seen.models["m"].endpoints, seen.loads.own())
     decide(asked(), seen, Book(), Settings("fake"), 0.0, Random(0))
     assert (seen.models["m"].endpoints, seen.loads.own()) == before
+
+
+class Unwalked(tuple):
+    """Endpoints that may be counted and looked up, and after ``close`` no more be walked over."""
+
+    is_closed = False
+
+    def __iter__(self):
+        assert not self.is_closed, "somebody walks over all endpoints"
+        return super().__iter__()
+
+
+def test_the_decision_does_not_walk_over_the_pods():
+    endpoints = Unwalked(endpoint(number) for number in range(50))
+    many = Model("m", endpoints)
+    seen = view(many)
+    forwarded(asked(), seen)
+    endpoints.is_closed = True
+    for _ in range(100):
+        seen.loads.add(forwarded(asked(), seen).endpoint)
+    assert {seen.loads.count(endpoints[place]) for place in range(50)} == {2}
