@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from aibrix_operator import log_output
+from aibrix_operator.gateway import command as gateway_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +104,7 @@ def operator(
     from aibrix_operator.cluster.lease import LeaseSettings
     from aibrix_operator.modelclaim import operator as operator_process
 
-    _log_to_stderr(log_level)
+    log_output.to_stderr(log_level)
     if kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(kubeconfig)  # where kopf's own login looks
     try:
@@ -112,6 +114,9 @@ def operator(
         raise typer.BadParameter(str(error)) from None
     settings = operator_process.Settings(lease, kubeconfig, namespace, runtime_token_file, liveness)
     uvloop.run(operator_process.serve(settings))
+
+
+app.command()(gateway_command.gateway)
 
 
 @app.command()
@@ -313,6 +318,7 @@ def sandbox_up(
     operators: Annotated[
         int, typer.Option(min=0, help="Replicas of the operator; with 0 run one yourself against the kubeconfig.")
     ] = 1,
+    gateways: Annotated[int, typer.Option(min=0, help="Replicas of the gateway, each with its Envoy; 0 for none.")] = 1,
 ) -> None:
     """Start a sandbox and wait until its warm pool is ready."""
     from rich.console import Console
@@ -320,7 +326,7 @@ def sandbox_up(
     from aibrix_operator.sandbox import display, up
 
     console = Console()
-    options = up.Options(cards=tuple(card or ("h20",)), nodes=nodes, operators=operators)
+    options = up.Options(cards=tuple(card or ("h20",)), nodes=nodes, operators=operators, gateways=gateways)
     with _errors_as_text():
         display.show_next_steps(up.up(name, options, report=lambda line: console.print(f"[dim]{line}[/dim]")), console)
 
@@ -412,20 +418,6 @@ def _print_json(value: object) -> None:
 
 def _token(file: Path | None) -> str | None:
     return None if file is None else file.read_text().strip()
-
-
-def _log_to_stderr(level: str) -> None:
-    """One line per record; kopf's story of its own inner life only when it warns, or at DEBUG."""
-    import logging
-
-    names = logging.getLevelNamesMapping()
-    if level.upper() not in names:
-        raise typer.BadParameter(f"{level!r} is no log level; use DEBUG, INFO, WARNING or ERROR")
-    logging.basicConfig(
-        level=names[level.upper()], stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    if names[level.upper()] > logging.DEBUG:
-        logging.getLogger("kopf").setLevel(max(logging.WARNING, names[level.upper()]))
 
 
 def main() -> None:

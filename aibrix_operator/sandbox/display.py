@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from aibrix_operator.api import names
-from aibrix_operator.sandbox import fleet, pool
+from aibrix_operator.sandbox import fleet, gateways, pool
 from aibrix_operator.sandbox.state import Sandbox
 from aibrix_operator.sandbox.up import Status
 
@@ -21,6 +21,9 @@ spec:
   artifactURL: huggingface://Qwen/Qwen3-0.6B
   perGPU: {{maximumFootprint: 8Gi, kvFloor: 4Gi}}
 EOF"""
+_QUESTION = """\
+curl {url}/v1/chat/completions -H 'content-type: application/json' \\
+  -d '{{"model": "qwen", "messages": [{{"role": "user", "content": "Who are you?"}}]}}'"""
 
 
 def show_next_steps(sandbox: Sandbox, console: Console) -> None:
@@ -30,6 +33,10 @@ def show_next_steps(sandbox: Sandbox, console: Console) -> None:
     console.print(f"export KUBECONFIG={sandbox.kubeconfig}", soft_wrap=True, highlight=False)
     console.print("\nClaim room for a model:\n", highlight=False)
     console.print(_CLAIM.format(label=names.POOL_LABEL, pool=pool.POOL), soft_wrap=True, highlight=False, markup=False)
+    addresses = gateways.list_gateways(sandbox)
+    if addresses:
+        console.print("\nAsk it through the gateway:\n", highlight=False)
+        console.print(_QUESTION.format(url=addresses[0].url), soft_wrap=True, highlight=False, markup=False)
     console.print("\nThen look at it, and end it all:\n", highlight=False)
     for line in (
         "kubectl get modelclaims --watch",
@@ -44,6 +51,10 @@ def show_status(status: Status, console: Console) -> None:
     sandbox = status.sandbox
     console.print(f"Sandbox [bold]{sandbox.name}[/bold]: {_describe(sandbox)}", highlight=False)
     console.print(f"KUBECONFIG={sandbox.kubeconfig}  logs in {sandbox.logs}", soft_wrap=True, highlight=False)
+    for gateway in status.gateways:
+        console.print(
+            f"{gateway.name}: {gateway.url}  status at {gateway.api_url}/status", soft_wrap=True, highlight=False
+        )
     table = Table("Process", "PID", "State", "Memory", title="Processes", title_justify="left")
     for row in status.processes:
         state = "[green]running[/green]" if row.is_alive else "[red]ended[/red]"

@@ -1,4 +1,4 @@
-"""Wait until a sandbox's operator and warm pool are ready, or say why they are not."""
+"""Wait until a sandbox's operator, gateways and warm pool are ready, or say why they are not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,12 @@ async def wait_ready(waits: Sequence[Wait]) -> None:
 
 def operator(sandbox: Sandbox, name: str, url: str) -> Wait:
     """Ready when the operator's readiness probe says so; ``name`` is that of its log."""
-    return Wait(partial(_operator_problem, url), lambda: sandbox.logs / f"{name}.log")
+    return Wait(partial(_probe_problem, "operator", url), lambda: sandbox.logs / f"{name}.log")
+
+
+def gateway(sandbox: Sandbox, name: str, url: str) -> Wait:
+    """The same of a gateway."""
+    return Wait(partial(_probe_problem, "gateway", url), lambda: sandbox.logs / f"{name}.log")
 
 
 def warm_pool(sandbox: Sandbox, cluster: Cluster, replicas: int, agent: str) -> Wait:
@@ -55,12 +60,12 @@ def warm_pool(sandbox: Sandbox, cluster: Cluster, replicas: int, agent: str) -> 
     return Wait(partial(_pool_problem, cluster, replicas), partial(_pod_log, sandbox, agent))
 
 
-async def _operator_problem(url: str) -> str:
+async def _probe_problem(what: str, url: str) -> str:
     try:
         async with aiohttp.ClientSession(timeout=_ANSWER_TIMEOUT) as session, session.get(url) as answer:
-            return "" if answer.status == 200 else f"the operator says HTTP {answer.status}"
+            return "" if answer.status == 200 else f"the {what} says HTTP {answer.status}"
     except (aiohttp.ClientError, TimeoutError) as error:
-        return f"the operator does not answer ({error or 'timeout'})"
+        return f"the {what} does not answer ({error or 'timeout'})"
 
 
 async def _pool_problem(cluster: Cluster, replicas: int) -> str:

@@ -1,7 +1,7 @@
 """Start, stop and describe whole sandboxes. What the command line calls; plain functions, no terminal.
 
-A sandbox is a control plane, nodes with simulated cards, an agent that plays their kubelets, a warm pool, and the
-operator. Every process of it is a daemon of its own session that the sandbox's process table names.
+A sandbox is a control plane, nodes with simulated cards, an agent that plays their kubelets, a warm pool, the operator,
+and gateways. Every process of it is a daemon of its own session that the sandbox's process table names.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from aibrix_operator.sandbox import (
     control_plane,
     crds,
     fleet,
+    gateways,
     pod_folder,
     pod_status,
     pool,
@@ -29,6 +30,7 @@ from aibrix_operator.sandbox import (
     state,
 )
 from aibrix_operator.sandbox.binaries import Report
+from aibrix_operator.sandbox.gateways import GatewayAddress
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 
 DEFAULT_NAME = "demo"
@@ -49,6 +51,8 @@ class Options:
     """None: one node a kind of card."""
     operators: int = 1
     """Replicas of the operator. 0: run one yourself against the kubeconfig, in a debugger for example."""
+    gateways: int = 0
+    """Replicas of the gateway, each with an Envoy of its own."""
     with_pool: bool = True
     """Without, apply a warm pool of your own."""
     runtime_command: Sequence[str] = RUNTIME_COMMAND
@@ -86,6 +90,7 @@ class Status:
     sandbox: Sandbox
     processes: Sequence[ProcessRow]
     pods: Sequence[PodRow] | None
+    gateways: Sequence[GatewayAddress] = ()
 
 
 def operator_command(kubeconfig: Path, liveness_url: str) -> list[str]:
@@ -103,6 +108,8 @@ def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = 
         nodes = fleet.plan_nodes(options.cards, options.nodes)
     except ValueError as error:
         raise SandboxError(str(error)) from error
+    if options.gateways:
+        gateways.check_envoy()
     programs = binaries.find_binaries(report=report)
     before = state.load(name)
     if before is not None:
@@ -152,7 +159,7 @@ def status(name: str = DEFAULT_NAME) -> Status:
         ProcessRow(process_name, process.pid, processes.is_alive(process), processes.session_memory_bytes(process))
         for process_name, process in sandbox.table.read().items()
     ]
-    return Status(sandbox, rows, asyncio.run(_pod_rows(sandbox)))
+    return Status(sandbox, rows, asyncio.run(_pod_rows(sandbox)), gateways.list_gateways(sandbox))
 
 
 def _is_whole(sandbox: Sandbox) -> bool:
@@ -185,6 +192,14 @@ def _start_operators(sandbox: Sandbox, replicas: int) -> list[readiness.Wait]:
     return waits
 
 
+def _start_gateways(sandbox: Sandbox, replicas: int) -> list[readiness.Wait]:
+    waits = []
+    for address, command in gateways.plan(sandbox, replicas):
+        _start_supervised(sandbox, address.name, command)
+        waits.append(readiness.gateway(sandbox, address.name, f"{address.api_url}/readyz"))
+    return waits
+
+
 async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
     """Everything that needs the API server, until all of it is ready."""
     async with await connection.connect(sandbox.kubeconfig) as cluster:
@@ -194,6 +209,9 @@ async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
         if options.operators:
             report("starting the operator")
             waits += _start_operators(sandbox, options.operators)
+        if options.gateways:
+            report(f"starting {options.gateways} gateway{'s' if options.gateways > 1 else ''}")
+            waits += _start_gateways(sandbox, options.gateways)
         if options.with_pool:
             replicas = sum(node.cards for node in sandbox.nodes)
             report(f"starting {replicas} warm Pod{'s' if replicas > 1 else ''}")
@@ -203,10 +221,10 @@ async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
 
 
 def _tear_down(sandbox: Sandbox) -> None:
-    """End clients before servers: the operator, the agent, what the agent ran, the control plane."""
+    """End clients before servers: gateways, the operator, the agent, what the agent ran, the control plane."""
     table = sandbox.table.read()
-    operators = [name for name in table if name == OPERATOR or name.startswith(f"{OPERATOR}-")]
-    for name in (*operators, AGENT):
+    clients = [name for kind in (gateways.GATEWAY, OPERATOR) for name in table if name.partition("-")[0] == kind]
+    for name in (*clients, AGENT):
         if name in table:
             processes.end(table[name], _STOP_GRACE_S)
             sandbox.table.remove(name)
