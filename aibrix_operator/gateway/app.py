@@ -131,7 +131,9 @@ class Replica:
         app = api_server.create_app(self._sources())
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._close)
-            # Envoy first: it is started by a fork, and what comes later starts threads.
+            # First in and last out: while requests finish, probes are told why this replica is not ready.
+            await stack.enter_async_context(api_server.serve(app, options.api.host, options.api.port))
+            # Before the watches: it is started by a fork, and they start threads.
             envoy = running.run(
                 options.envoy,
                 self.exchange,
@@ -141,7 +143,6 @@ class Replica:
                 grace_s=options.grace_s,
             )
             self.gateway = await stack.enter_async_context(envoy)
-            await stack.enter_async_context(api_server.serve(app, options.api.host, options.api.port))
             await self.backing.start()
             self._run(self.watching.run(), "watches")
             self._run(self.scraper.run(), "engine metrics")

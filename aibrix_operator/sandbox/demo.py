@@ -1,11 +1,13 @@
 """The main job in one minute: ``aibrix-operator sandbox demo``.
 
-A real API server, the operator, the runtime sidecar and stand-in engines on one simulated H20: a claim has the card to
-itself, shares it with a second one, a third is told why it has to wait, and the room comes back. Figures are checked.
+A real API server, the operator, a gateway with its Envoy, the runtime sidecar and stand-in engines on one simulated
+H20: a claim has the card to itself, shares it with a second one, a third is told why it has to wait, and the room comes
+back. Then the model falls asleep, and a request wakes it. Figures are checked.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +21,17 @@ from aibrix_operator.api.quantity import figure_bytes
 from aibrix_operator.cluster.resource import Object
 from aibrix_operator.explain import picture
 from aibrix_operator.ledger import figures
-from aibrix_operator.sandbox import state, up
+from aibrix_operator.sandbox import gateways, state, up
 from aibrix_operator.sandbox.kubectl import Kubectl, KubectlError
-from aibrix_operator.sandbox.pool import POOL
+from aibrix_operator.sandbox.pool import DEPLOYMENT, POOL
 from aibrix_operator.sandbox.real_engine import questions
 from aibrix_operator.sandbox.state import Sandbox
 
 FOOTPRINT, FLOOR = "30Gi", "10Gi"
+WAKE_WAIT_S = 30
+CONFIG = json.dumps({"profiles": {"default": {"wakeWaitSeconds": WAKE_WAIT_S}}})
+"""Of each claim: a request to a sleeping model waits for it instead of being told to come again."""
+POLICY = json.dumps({"lifecycle": {"sleepAfterSeconds": 2}})
 WITHIN_S = 60.0
 _POLL_S = 0.2
 
@@ -42,7 +48,8 @@ def run(console: Console) -> int:
     started = time.monotonic()
     name = f"demo-{os.getpid()}"
     try:
-        sandbox = up.up(name, report=lambda line: console.print(f"[dim]{escape(line)}[/dim]", highlight=False))
+        options = up.Options(gateways=1)
+        sandbox = up.up(name, options, lambda line: console.print(f"[dim]{escape(line)}[/dim]", highlight=False))
         try:
             _Stage(console, sandbox).play()
         finally:
@@ -62,6 +69,7 @@ class _Stage:
     def __init__(self, console: Console, sandbox: Sandbox) -> None:
         self._console = console
         self._kubectl = Kubectl(sandbox.kubeconfig)
+        (self._gateway,) = gateways.list_gateways(sandbox)
         self._pod = self._kubectl.get("pods", "--selector", f"{names.POOL_LABEL}={POOL}")["items"][0]
 
     def play(self) -> None:
@@ -81,6 +89,24 @@ class _Stage:
         with self._step("model-b and model-c are deleted, and model-a gets its room back"):
             self._kubectl.run("delete", "modelclaims", "model-b", "model-c", f"--timeout={WITHIN_S:.0f}s")
             self._wait_limits({"model-a": ALONE_BYTES})
+        with self._step("the pool gets a sleep policy, and model-a, which nobody asks, falls asleep"):
+            policy = f"{names.POOL_POLICY_ANNOTATION}={POLICY}"
+            self._kubectl.run("annotate", f"deployment/{DEPLOYMENT}", policy)
+            self._wait("model-a to sleep", self._is_asleep)
+        with self._step("a request wakes it: the gateway holds it meanwhile"):
+            asked = time.monotonic()
+            self._ask("model-a")
+            self._console.print(f"  [dim]answered after {time.monotonic() - asked:.1f} s[/dim]", highlight=False)
+
+    def _is_asleep(self) -> bool:
+        """Also by the route, which is written beside the status: the gateway goes by it."""
+        pod = self._kubectl.get("pod", self._pod["metadata"]["name"])
+        route = json.loads(pod["metadata"]["annotations"].get(names.route_annotation("model-a"), "{}"))
+        return self._phase("model-a") == "Sleeping" and route.get("state") == "sleeping"
+
+    def _phase(self, claim: str) -> str:
+        phase: str = self._kubectl.get("modelclaim", claim).get("status", {}).get("phase", "")
+        return phase
 
     @contextmanager
     def _step(self, title: str) -> Iterator[None]:
@@ -95,7 +121,7 @@ class _Stage:
             {
                 "apiVersion": f"{names.MODEL_GROUP}/{names.MODEL_VERSION}",
                 "kind": "ModelClaim",
-                "metadata": {"name": name},
+                "metadata": {"name": name, "annotations": {names.CONFIG_ANNOTATION: CONFIG}},
                 "spec": {
                     "podSelector": {"matchLabels": {names.POOL_LABEL: POOL}},
                     "artifactURL": f"huggingface://example/{name}",
@@ -139,10 +165,10 @@ class _Stage:
                 raise DemoError(f"expected {what} within {WITHIN_S:.0f} s, and saw {seen}")
             time.sleep(_POLL_S)
 
-    def _ask(self, claim: str) -> None:
-        port = self._kubectl.get("modelclaim", claim)["status"]["instances"][0]["port"]
-        answer = questions.ask(self._pod["status"]["podIP"], port, claim, "Who shares this card with you?")
-        self._console.print(f"\n[bold]{claim}[/bold] answers on port {port}: {escape(answer)}", highlight=False)
+    def _ask(self, model: str) -> None:
+        """One question to the gateway, as any client of OpenAI's API asks it."""
+        answer = questions.ask("127.0.0.1", self._gateway.port, model, "Who shares this card with you?")
+        self._console.print(f"\n[bold]{model}[/bold] answers: {escape(answer)}", highlight=False)
 
     def _draw(self) -> object:
         seen = questions.snapshot(self._pod["status"]["podIP"])

@@ -6,6 +6,7 @@ from aibrix_operator.api import names
 from aibrix_operator.cluster.resource import Object
 
 POOL = "demo"
+DEPLOYMENT = f"{POOL}-pool"
 NAMESPACE = "default"
 # No image is pulled: the agent starts this package's own sidecar in its place.
 _IMAGE = "aibrix/runtime:sandbox"
@@ -24,7 +25,7 @@ def deployment(replicas: int) -> Object:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": f"{POOL}-pool", "namespace": NAMESPACE, "labels": labels},
+        "metadata": {"name": DEPLOYMENT, "namespace": NAMESPACE, "labels": labels},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": {names.POOL_LABEL: POOL}},
