@@ -58,6 +58,29 @@ class SlowLimiter:
         self.memory.refund(granted, now_s)
 
 
+class DeferredLimiter(MemoryLimiter):
+    """Counts in memory, and answers when told to: its answers are futures, as those of shared limits are."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def admit(self, charge):
+        answer = asyncio.get_running_loop().create_future()
+        self.asked.append((charge, answer))
+        return answer
+
+    def answer(self):
+        """All that was asked; what is granted to nobody is taken back."""
+        for charge, answer in self.asked:
+            admission = super().admit(charge)
+            if answer.cancelled():
+                self.refund(admission, charge.now_s)
+            else:
+                answer.set_result(admission)
+        self.asked.clear()
+
+
 class Watching:
     """Counts as the gateway's metrics do, and keeps wakes."""
 
@@ -111,7 +134,13 @@ class Gateway:
 
     def asking(self, body=None, **given):
         """The answer as a task."""
-        return asyncio.ensure_future(self.exchange.answer(question(chat() if body is None else body, **given)))
+        return asyncio.ensure_future(self.later(body, **given))
+
+    def later(self, body=None, **given):
+        """The answer, which has to be waited for and is not yet."""
+        answer = self.exchange.answer(question(chat() if body is None else body, **given))
+        assert not isinstance(answer, (Forwarded, Refused)), answer
+        return answer
 
     def change(self, model):
         """The view has another ``model``."""

@@ -6,6 +6,7 @@ the same steps run with and without an event loop's help: an awake model with li
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import traceback
@@ -124,21 +125,7 @@ class DecidingExchange:
             return _answer_of(done)
         except Exception as error:
             return self._fault(asked, error)
-        return self._go_on(steps, waited_for, asked)
-
-    async def _go_on(self, steps: _Steps[Answer], waited_for: Awaitable[Any], asked: _Asked) -> Answer:
-        try:
-            while True:
-                try:
-                    result = await waited_for
-                except BaseException as error:  # also a cancellation: the steps have things to give back
-                    waited_for = steps.throw(error)
-                else:
-                    waited_for = steps.send(result)
-        except StopIteration as done:
-            return _answer_of(done)
-        except Exception as error:
-            return self._fault(asked, error)
+        return _Later(steps, waited_for, lambda error: self._fault(asked, error))
 
     def _steps(self, question: Question, asked: _Asked) -> _Steps[Answer]:
         keys = self._parts.keys
@@ -175,7 +162,7 @@ class DecidingExchange:
             admission = self._parts.limiter.admit(self._charge(verdict, request, asked))
             waited = isinstance(admission, Awaitable)
             if isinstance(admission, Awaitable):
-                admission = yield admission
+                admission = yield from self._waited_for(admission)
             if isinstance(admission, Denied):
                 return self._refused(self._denied(admission, verdict, asked), asked)
             if waited and not self._is_still_there(verdict, admission):
@@ -227,6 +214,18 @@ class DecidingExchange:
             limit = request.max_tokens
             tokens += self._settings.default_output_tokens if limit is None else limit
         return min(tokens, MOST_RESERVED_TOKENS)
+
+    def _waited_for(self, admitting: Awaitable[Admission]) -> _Steps[Admission]:
+        """Its result. Who stops waiting gives back what was granted meanwhile: nobody else knows of it."""
+        try:
+            admission: Admission = yield admitting
+        except BaseException:  # cancelled, or never awaited at all
+            if isinstance(admitting, asyncio.Future) and not admitting.cancel() and not admitting.cancelled():
+                granted = None if admitting.exception() else admitting.result()
+                if isinstance(granted, Granted):
+                    self._parts.limiter.refund(granted, self._wall())
+            raise
+        return admission
 
     def _is_still_there(self, verdict: Forward, granted: Granted) -> bool:
         model = self._parts.view.models.get(verdict.model.name)
@@ -281,6 +280,30 @@ class DecidingExchange:
 
     def _took_s(self, asked: _Asked) -> float:
         return self._clock() - asked.began_s - asked.held_s
+
+
+class _Later(Awaitable[Answer]):
+    """The answer of steps that wait. Dropped without being awaited, it lets them give back what they hold, too."""
+
+    def __init__(self, steps: _Steps[Answer], waited_for: Awaitable[Any], fault: Callable[[Exception], Answer]) -> None:
+        self._steps = steps
+        self._waited_for = waited_for
+        self._fault = fault
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        steps, waited_for = self._steps, self._waited_for
+        try:
+            while True:
+                try:
+                    result = yield from waited_for.__await__()
+                except BaseException as error:  # also a cancellation
+                    waited_for = steps.throw(error)
+                else:
+                    waited_for = steps.send(result)
+        except StopIteration as done:
+            return _answer_of(done)
+        except Exception as error:
+            return self._fault(error)
 
 
 def _answer_of(done: StopIteration) -> Answer:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from gateway_asks import chat, model, profile, question, sleeping, view
+from gateway_asks import model, profile, sleeping, view
 from gateway_exchanges import Gateway, SlowLimiter, status, told, user
 
 from aibrix_operator.gateway.waiting_room import WaitingRoom
@@ -117,9 +117,8 @@ async def test_who_gives_up_leaves_its_seat():
 
 async def test_an_answer_that_nobody_waits_for_leaves_its_seat():
     gateway = Gateway(view(sleeping(config=WAITING)))
-    answer = gateway.exchange.answer(question(chat()))
+    answer = gateway.later()
     assert len(gateway.room) == 1
-    answer.close()
     del answer
     assert len(gateway.room) == 0
 
