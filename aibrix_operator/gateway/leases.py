@@ -39,7 +39,11 @@ class Lease:
 
 
 class Leases:
-    """All open leases of this gateway. Times are of one clock that is not turned back."""
+    """All open leases of this gateway.
+
+    Asked for what expired every second or so. Time in which nobody asked, because the clock was set or the process
+    stood still, counts for a third of a lifetime at most: the log could not be read either.
+    """
 
     def __init__(self, loads: Loads, lifetime_s: float) -> None:
         self._loads = loads
@@ -48,6 +52,8 @@ class Leases:
         self._serial = itertools.count()
         # Equal lifetimes: the order of the last renewal is the order of expiry.
         self._open: OrderedDict[str, tuple[float, Lease]] = OrderedDict()
+        self._age_s = 0.0
+        self._seen_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -59,7 +65,7 @@ class Leases:
     def open(self, forward: Forward, granted: Granted, request: Request, now_s: float) -> Lease:
         """Count the request. Its lease's id is the one it was charged under, a ``new_id``."""
         lease = Lease(granted.charge.lease, forward, granted, request, now_s)
-        self._open[lease.id] = (now_s + self._lifetime_s, lease)
+        self._open[lease.id] = (self._age(now_s) + self._lifetime_s, lease)
         self._loads.add(lease.endpoint)
         return lease
 
@@ -68,7 +74,7 @@ class Leases:
         kept = self._open.get(lease_id)
         if kept is None:
             return None
-        self._open[lease_id] = (now_s + self._lifetime_s, kept[1])
+        self._open[lease_id] = (self._age(now_s) + self._lifetime_s, kept[1])
         self._open.move_to_end(lease_id)
         return kept[1]
 
@@ -82,12 +88,20 @@ class Leases:
 
     def expired(self, now_s: float) -> list[Lease]:
         """Close those that nobody renewed in time, and return them."""
+        age_s = self._age(now_s)
         out: list[Lease] = []
         while self._open:
             lease_id, (expires_s, _) = next(iter(self._open.items()))
-            if expires_s > now_s:
+            if expires_s > age_s:
                 break
             lease = self.close(lease_id)
             assert lease is not None
             out.append(lease)
         return out
+
+    def _age(self, now_s: float) -> float:
+        """Of this object: never less than before."""
+        if self._seen_s is not None:
+            self._age_s += min(max(now_s - self._seen_s, 0.0), self._lifetime_s / 3)
+        self._seen_s = now_s
+        return self._age_s

@@ -1,5 +1,6 @@
 """A forwarded request counts from its admission until one end, whichever comes first."""
 
+import pytest
 from traffic_builders import endpoint, endpoints, forward, granted, request
 
 from aibrix_operator.gateway.leases import Leases
@@ -30,13 +31,24 @@ def test_leases_that_nobody_renews_expire_and_the_others_stay():
     pod = endpoint()
     leases = Leases(loads, 30)
     silent, told = (leases.open(forward(pod), granted(leases.new_id()), request(), 0) for _ in range(2))
-    assert leases.renew(told.id, 20) is told
-    assert leases.expired(29.9) == []
-    assert leases.expired(30) == [silent]
-    assert loads.count(pod) == 1
-    assert leases.renew(silent.id, 31) is None
-    assert leases.expired(50) == [told]
-    assert loads.own() == {}
+    expired = {}
+    for now_s in range(1, 60):
+        if now_s == 20:
+            assert leases.renew(told.id, now_s) is told
+        for lease in leases.expired(now_s):
+            expired[lease.id] = (now_s, loads.count(pod))
+    assert expired == {silent.id: (30, 1), told.id: (50, 0)}
+    assert leases.renew(silent.id, 60) is None
+
+
+@pytest.mark.parametrize("jump_s", [-3600, 3600], ids=["set-back", "set-forward"])
+def test_a_clock_that_is_set_expires_nothing_that_was_renewed_in_time(jump_s):
+    leases = Leases(Loads(), 30)
+    lease = leases.open(forward(), granted(leases.new_id()), request(), 10_000)
+    assert leases.expired(10_000 + jump_s) == []
+    assert leases.renew(lease.id, 10_001 + jump_s) is lease
+    expired_s = [now_s for now_s in range(10_002, 10_060) if leases.expired(now_s + jump_s)]
+    assert expired_s == [10_031]
 
 
 def test_no_two_gateways_give_the_same_id():

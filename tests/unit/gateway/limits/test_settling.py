@@ -43,6 +43,10 @@ class Gateway:
         of = request(prompt_bytes=40, stream=True)
         return self.leases.open(forward(self.pod, of, routing), granted, of, now_s)
 
+    def pass_time(self, from_s, to_s):
+        for now_s in range(from_s, to_s + 1):
+            self.settling.sweep(now_s)
+
     def holds(self):
         return self.loads.count(self.pod), self.limiter.slots.count(self.pod.key)
 
@@ -68,7 +72,7 @@ def test_a_request_counts_once_and_is_given_back_once_however_it_ends(end):
     lease = gateway.send()
     assert gateway.holds() == (1, 1)
     gateway.settling.take([end(lease), end(lease)], 1)
-    gateway.settling.sweep(100)
+    gateway.pass_time(1, 60)
     assert gateway.holds() == (0, 0)
     assert (len(gateway.heard.ends), gateway.heard.unknown, gateway.heard.expiries) == (1, 1, [])
     assert len(lease.forward.routing.ended_with) == 1
@@ -101,7 +105,7 @@ def test_a_long_stream_keeps_its_slot_while_the_log_tells_that_it_goes_on():
         gateway.settling.take([StillRunning(lease.id)], now_s)
         gateway.settling.sweep(now_s)
     assert gateway.holds() == (1, 1)
-    gateway.settling.sweep(1230)
+    gateway.pass_time(1200, 1230)
     assert gateway.holds() == (0, 0)
     assert gateway.heard.expiries == [lease]
     assert lease.forward.routing.ended_with == [(lease.request, gateway.pod, None)]
@@ -111,7 +115,7 @@ def test_an_expired_request_is_charged_nothing_and_its_late_end_is_counted_as_un
     gateway = Gateway()
     ann = user()
     lease = gateway.send(user=ann, tokens=500)
-    gateway.settling.sweep(31)
+    gateway.pass_time(0, 31)
     gateway.settling.take([StillRunning(lease.id), ended(lease, total_tokens=80)], 32)
     assert gateway.limiter.admit(charge(33, user=ann)).tpm == 0
     assert (gateway.heard.unknown, gateway.heard.ends) == (2, [])
@@ -135,6 +139,6 @@ def test_a_faulty_strategy_does_not_keep_the_rest_of_the_log_from_being_read(cap
     leases = [gateway.send(routing=Faulty()), gateway.send(), gateway.send(routing=Faulty()), gateway.send()]
     with caplog.at_level(logging.CRITICAL):
         gateway.settling.take(map(ended, leases[:2]), 1)
-        gateway.settling.sweep(100)
+        gateway.pass_time(1, 60)
     assert gateway.holds() == (0, 0)
     assert (len(gateway.heard.ends), len(gateway.heard.expiries)) == (2, 2)
