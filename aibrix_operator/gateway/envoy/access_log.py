@@ -109,13 +109,17 @@ def read(entry: Any) -> LogEntry | None:
 
 
 def _tokens(metadata: Any) -> dict[str, int]:
-    """Key of ``usage`` → count, of those that are counts."""
+    """Key of ``usage`` → count, of those that are counts. Read key by key: a map's ``items()`` takes twice as long."""
     if usage.NAMESPACE not in metadata:
         return {}
+    fields = metadata[usage.NAMESPACE].fields
     found: dict[str, int] = {}
-    for key, value in metadata[usage.NAMESPACE].fields.items():
-        if value.WhichOneof("kind") == "number_value" and 0 <= value.number_value < _MOST_TOKENS:
-            found[key] = int(value.number_value)
+    for key in fields:
+        if key in usage.COUNTS:
+            value = fields[key]
+            count = value.number_value
+            if 0 < count < _MOST_TOKENS or (count == 0 and value.HasField("number_value")):
+                found[key] = int(count)
     return found
 
 

@@ -20,6 +20,7 @@ OUTPUT: Final = "output"
 TOTAL: Final = "total"
 CACHE_WRITTEN: Final = "cache_written"
 CACHE_READ: Final = "cache_read"
+COUNTS: Final = frozenset({PROMPT, COMPLETION, INPUT, OUTPUT, TOTAL, CACHE_WRITTEN, CACHE_READ})
 NO_MODEL: Final = "no_model"
 """The answer is JSON without ``model``."""
 NO_JSON: Final = "no_json"
