@@ -57,11 +57,16 @@ class Server:
         """Questions that wait for their answers."""
         return len(self._waiting)
 
-    async def _close(self) -> None:
-        """End what still waits, and every connection."""
-        for task in self._waiting:
+    async def refuse_waiting(self) -> None:
+        """What still waits for its answer is refused with 503, too."""
+        waiting = tuple(self._waiting)
+        for task in waiting:
             task.cancel()
-        await asyncio.gather(*self._waiting, return_exceptions=True)
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _close(self) -> None:
+        self.stop_asking()
+        await self.refuse_waiting()
         for connection in tuple(self._connections):
             connection.close()
 

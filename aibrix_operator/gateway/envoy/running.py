@@ -27,6 +27,7 @@ from aibrix_operator.gateway.exchange import Exchange
 
 _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.05
+_LAST_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,15 @@ class Gateway:
         """Refuse what is new with 503, and let what runs finish, for ``grace_s`` at most."""
         self.questions.stop_asking()
         await self.admin.drain()
-        deadline = time.monotonic() + grace_s
+        await self._until_idle(grace_s)
+        await self.questions.refuse_waiting()
+        await self._until_idle(min(grace_s, _LAST_S))  # what was refused just now is on its way to its client
+        await asyncio.sleep(2 * self.settings.log_flush_s)  # and so are the last entries of the log
+
+    async def _until_idle(self, most_s: float) -> None:
+        deadline = time.monotonic() + most_s
         while time.monotonic() < deadline and await self.admin.active_requests():  # noqa: ASYNC110 - Envoy's, not ours
             await asyncio.sleep(_POLL_S)
-        await asyncio.sleep(2 * self.settings.log_flush_s)  # the last entries of the log are on their way
 
 
 @asynccontextmanager

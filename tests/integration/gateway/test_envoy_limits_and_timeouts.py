@@ -270,3 +270,16 @@ async def test_a_stopping_gateway_refuses_what_is_new_and_finishes_what_runs():
         assert await running.read() == EVENT
         await draining
         assert [entry.status for entry in gateway.exchange.ended()] == [503, 200]
+
+
+@pytest.mark.acceptance("GW-25")
+async def test_what_waits_for_its_decision_when_the_time_to_stop_is_over_is_refused():
+    async def never():
+        await asyncio.Event().wait()
+
+    async with stage(lambda _: never()) as gateway:
+        asked = asyncio.create_task(gateway.client.post(gateway.url + CHAT, json={}))
+        await until(lambda: gateway.gateway.questions.waiting == 1)
+        await gateway.gateway.drain(0.2)
+        answer = await asked
+        assert (answer.status, error_of(answer, await answer.read())["code"]) == (503, "service_unavailable")
