@@ -8,6 +8,7 @@ from aibrix_operator.gateway import headers, refusals
 from aibrix_operator.gateway.exchange import Forwarded, Refused
 from aibrix_operator.gateway.leases import Lease
 from aibrix_operator.gateway.limits.limiter import Denied, Limit, User
+from aibrix_operator.gateway.strategies.base import FOR_CLIENT
 from aibrix_operator.gateway.verdict import Forward, Refuse
 
 STORE_RETRY_S = 1
@@ -34,8 +35,8 @@ def forwarded(lease: Lease) -> Forwarded:
         (headers.TARGET, endpoint.pod),
         (headers.TARGET_ADDRESS, endpoint.address),
     ]
-    if forward.session is not None:
-        client.append((headers.SESSION_ID, forward.session))
+    told = request.memo.pop(FOR_CLIENT, {})
+    client += [(name, headers.value(text)) for name, text in told.items() if not name.startswith(":")]
     if forward.profile is not None:
         client.append((headers.CHOSEN_PROFILE, headers.value(forward.profile)))
     granted = lease.granted

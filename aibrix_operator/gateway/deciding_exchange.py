@@ -25,6 +25,7 @@ from aibrix_operator.gateway.limits.limiter import Admission, Charge, Denied, Gr
 from aibrix_operator.gateway.limits.users import Users
 from aibrix_operator.gateway.parsing import entry, identity
 from aibrix_operator.gateway.request import Api, Request
+from aibrix_operator.gateway.strategies.base import BEFORE
 from aibrix_operator.gateway.verdict import Forward, Refuse, Verdict, Wait
 from aibrix_operator.gateway.view import View, WakeTarget
 from aibrix_operator.gateway.waiting_room import WaitingRoom
@@ -172,7 +173,7 @@ class DecidingExchange:
 
     def _verdict(self, request: Request, asked: _Asked) -> _Steps[Forward | Refuse]:
         """The decision, after as much waiting for the model as its profile grants."""
-        verdict = self._decide(request)
+        verdict = yield from self._decide(request)
         if not isinstance(verdict, Wait):
             return verdict
         seat = self._parts.room.enter(request.model)
@@ -185,15 +186,21 @@ class DecidingExchange:
                 within_s = min(verdict.wait_s, self._parts.room.longest_s) - (self._clock() - entered_s)
                 if within_s <= 0 or not (yield seat.change(within_s)):
                     return verdict.refuse
-                verdict = self._decide(request)
+                verdict = yield from self._decide(request)
             return verdict
         finally:
             seat.leave()
             asked.held_s += self._clock() - entered_s
 
-    def _decide(self, request: Request) -> Verdict:
+    def _decide(self, request: Request) -> _Steps[Verdict]:
+        """The decision, made again where a strategy first had something to read."""
         parts = self._parts
-        return decide(request, parts.view, parts.book, self._settings.decision, self._wall(), self._random)
+        verdict = decide(request, parts.view, parts.book, self._settings.decision, self._wall(), self._random)
+        before = request.memo.pop(BEFORE, None)
+        if before is not None:
+            yield before()
+            verdict = decide(request, parts.view, parts.book, self._settings.decision, self._wall(), self._random)
+        return verdict
 
     def _charge(self, verdict: Forward, request: Request, asked: _Asked) -> Charge:
         return Charge(

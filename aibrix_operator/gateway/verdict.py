@@ -98,8 +98,6 @@ class Forward:
     """Chosen for ``config-profile: auto``; told to the client."""
     path: str | None = None
     """Sent to the engine instead of the client's."""
-    session: str | None = None
-    """The ``x-session-id`` that the client gets, for session affinity. The exchange issues it for the endpoint used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from aibrix_operator.gateway.knobs import Knobs
     from aibrix_operator.gateway.loads import Loads
     from aibrix_operator.gateway.request import Request
     from aibrix_operator.gateway.view import Endpoint, EngineMetrics, Model
+
+BEFORE: Final = "before"
+"""``Request.memo``: a ``Callable[[], Awaitable[None]]`` that a strategy put there while it chose, because what decides
+is not at hand. The choice is made again once that was awaited. Only a request's first choice may ask for it."""
+FOR_CLIENT: Final = "for-client"
+"""``Request.memo``: headers (name → value) that a strategy wants the client to get, put there when the request was
+admitted. Names are lower case; those that begin with a colon are dropped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

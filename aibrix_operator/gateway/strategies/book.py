@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from aibrix_operator.gateway.knobs import LOAD_SCORERS, MOST_WEIGHT, AutoBlendKnobs, Knobs
 from aibrix_operator.gateway.prefix_blocks import PrefixSettings
 from aibrix_operator.gateway.prefix_table import PrefixTable
+from aibrix_operator.gateway.sessions import Sessions
 from aibrix_operator.gateway.strategies.base import Routing, Scorer, Strategy
 from aibrix_operator.gateway.strategies.least_busy_time import LeastBusyTime
 from aibrix_operator.gateway.strategies.least_gpu_cache import LeastGpuCache
@@ -20,6 +21,7 @@ from aibrix_operator.gateway.strategies.load_balance import LoadBalance
 from aibrix_operator.gateway.strategies.prefix_cache import PrefixCache
 from aibrix_operator.gateway.strategies.random_choice import RandomChoice
 from aibrix_operator.gateway.strategies.routings import Alone, Blend, Part
+from aibrix_operator.gateway.strategies.session_affinity import Pins, SessionAffinity
 from aibrix_operator.gateway.strategies.throughput import Throughput
 from aibrix_operator.gateway.strategies.vtc_basic import VtcBasic
 
@@ -28,9 +30,9 @@ GROUP = "aibrix_operator.routing_strategies"
 MOST_COMPILED = 4096
 _LONGEST_KEPT = 512
 """Longer texts are compiled each time: a client that makes them up must not fill the memory."""
-_NEVER_BLENDED = frozenset({"session-affinity"})
+_NEVER_BLENDED = frozenset({SessionAffinity.name})
 """Its scores are 1 and 0, which a load scorer could outvote: sessions would not stick."""
-_NEVER_GATED = frozenset({"session-affinity", "least-request"})
+_NEVER_GATED = frozenset({SessionAffinity.name, LeastRequest.name})
 """Sessions stick under load too; and the least loaded are what least-request picks anyway."""
 
 
@@ -41,13 +43,21 @@ class StrategyError(ValueError):
 class StrategyBook:
     """All strategies of this gateway. Each is one object, so that all texts that name it share what it learned."""
 
-    def __init__(self, strategies: Iterable[Strategy] | None = None, *, prefixes: PrefixTable | None = None) -> None:
+    def __init__(
+        self,
+        strategies: Iterable[Strategy] | None = None,
+        *,
+        prefixes: PrefixTable | None = None,
+        pins: Pins | None = None,
+    ) -> None:
         """The built-in ones and those of installed packages, or exactly ``strategies``.
 
-        ``prefixes``: what prompts engines have, where others share it; else a table of this book's own.
+        ``prefixes`` and ``pins``: what prompts engines have and where sessions are, where that is shared with others;
+        else this book's own.
         """
         if strategies is None:
-            strategies = [*builtin(prefixes or PrefixTable(PrefixSettings())), *custom()]
+            prefixes = PrefixTable(PrefixSettings()) if prefixes is None else prefixes
+            strategies = [*builtin(prefixes, Sessions() if pins is None else pins), *custom()]
         self._strategies: dict[str, Strategy] = {}
         for strategy in strategies:
             if strategy.name in self._strategies:
@@ -127,7 +137,7 @@ def _wrong(text: str) -> StrategyError:
     return StrategyError(f"incorrect routing strategy {text}")
 
 
-def builtin(prefixes: PrefixTable) -> list[Strategy]:
+def builtin(prefixes: PrefixTable, pins: Pins) -> list[Strategy]:
     """Those of this package."""
     return [
         RandomChoice(),
@@ -142,6 +152,7 @@ def builtin(prefixes: PrefixTable) -> list[Strategy]:
         LoadBalance(),
         VtcBasic(),
         PrefixCache(prefixes),
+        SessionAffinity(pins),
     ]
 
 
