@@ -14,7 +14,7 @@ from envoy.data.accesslog.v3 import accesslog_pb2
 from envoy.service.accesslog.v3 import als_pb2
 
 from aibrix_operator.gateway import headers
-from aibrix_operator.gateway.envoy import listener, usage
+from aibrix_operator.gateway.envoy import listener, stream_usage, usage
 from aibrix_operator.gateway.settlement import Ended, LogEntry, StillRunning
 
 Sink: TypeAlias = Callable[[LogEntry], None]
@@ -113,6 +113,9 @@ def _tokens(metadata: Any) -> dict[str, int]:
     if usage.NAMESPACE not in metadata:
         return {}
     fields = metadata[usage.NAMESPACE].fields
+    if stream_usage.TEXTS in fields:
+        told = stream_usage.members(fields[stream_usage.TEXTS].string_value)
+        return {usage.MEMBERS[name]: int(n) for name, n in told.items() if name in usage.MEMBERS and _is_count(n)}
     found: dict[str, int] = {}
     for key in fields:
         if key in usage.COUNTS:
@@ -121,6 +124,10 @@ def _tokens(metadata: Any) -> dict[str, int]:
             if 0 < count < _MOST_TOKENS or (count == 0 and value.HasField("number_value")):
                 found[key] = int(count)
     return found
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
 
 
 def _first(tokens: dict[str, int], name: str, alias: str) -> int | None:

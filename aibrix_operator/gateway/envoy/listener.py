@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from aibrix_operator.gateway import headers, wire
 from aibrix_operator.gateway.address import Address
-from aibrix_operator.gateway.envoy import replies, routes, usage
+from aibrix_operator.gateway.envoy import replies, routes, stream_usage, usage
 from aibrix_operator.gateway.envoy.settings import MIB, EnvoySettings
 
 Json = dict[str, Any]
@@ -117,7 +117,7 @@ def _filters(settings: EnvoySettings) -> list[Json]:
         _named(routes.HIDDEN_FAILURES, _normaliser(settings, _is_hidden_failure())),
         _named(routes.ENGINE_ERRORS, _normaliser(settings, _is_engine_error())),
         _named(routes.JSON_USAGE, usage.json_filter()),
-        _named(routes.STREAM_USAGE, usage.stream_filter()),
+        _named(routes.STREAM_USAGE, stream_usage.lua_filter()),
         _named(routes.AUTHZ, _ask(settings)),
         _named("envoy.filters.http.router", {"@type": f"{_TYPE}extensions.filters.http.router.v3.Router"}),
     ]

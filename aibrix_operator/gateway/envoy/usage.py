@@ -1,8 +1,7 @@
 """How Envoy finds the tokens of an answer: which members it puts under which keys of the log's metadata.
 
-OpenAI's completions say ``usage.prompt_tokens``; its responses, and Anthropic, say ``usage.input_tokens``. In streams,
-OpenAI's responses nest usage in ``response`` and Anthropic's first event in ``message``. What comes later in a stream
-takes the place of what came before under the same key.
+OpenAI's completions say ``usage.prompt_tokens``; its responses, and Anthropic, say ``usage.input_tokens``. Streams are
+read by another filter (``stream_usage``).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NO_MODEL: Final = "no_model"
 NO_JSON: Final = "no_json"
 """The answer is not JSON. Streams of events are marked so too."""
 
-_MEMBERS = {
+MEMBERS: Final = {
     "prompt_tokens": PROMPT,
     "completion_tokens": COMPLETION,
     "input_tokens": INPUT,
@@ -35,13 +34,12 @@ _MEMBERS = {
     "cache_creation_input_tokens": CACHE_WRITTEN,
     "cache_read_input_tokens": CACHE_READ,
 }
-_MAX_EVENT_BYTES: Final = 1 << 20
-"""A longer event is passed on, and its usage is lost."""
+"""Member of a usage → key."""
 
 
 def json_filter() -> Json:
     """Reads whole JSON answers. It holds an answer back until it is complete, so it is off where answers are long."""
-    rules: list[Json] = [_rule(("usage", member), key) for member, key in _MEMBERS.items()]
+    rules: list[Json] = [_rule(("usage", member), key) for member, key in MEMBERS.items()]
     model = {
         "selectors": [{"key": "model"}],
         # Of a rule without it Envoy 1.40 never looks at on_missing.
@@ -54,28 +52,6 @@ def json_filter() -> Json:
         "response_rules": {
             "allow_content_types_regex": {"regex": r"application/json.*"},
             "rules": [*rules, model],
-        },
-    }
-
-
-def stream_filter() -> Json:
-    """Reads server-sent events as they pass."""
-    rules = [
-        _rule((*where, member), key)
-        for where in (("usage",), ("response", "usage"), ("message", "usage"))
-        for member, key in _MEMBERS.items()
-    ]
-    return {
-        "@type": "type.googleapis.com/envoy.extensions.filters.http.sse_to_metadata.v3.SseToMetadata",
-        "response_rules": {
-            "max_event_size": _MAX_EVENT_BYTES,
-            "content_parser": {
-                "name": "envoy.content_parsers.json",
-                "typed_config": {
-                    "@type": "type.googleapis.com/envoy.extensions.content_parsers.json.v3.JsonContentParser",
-                    "rules": [{"rule": rule} for rule in rules],
-                },
-            },
         },
     }
 
