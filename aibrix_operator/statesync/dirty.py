@@ -74,18 +74,20 @@ class DirtySet(Generic[K]):
             elif entity in generation.deleted and entity not in self._updated:
                 self._deleted.add(entity)
 
-    def announce_to(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` whenever there is something to tell and there was nothing before."""
+    def announce_to(self, wake: Callable[[], None] | None) -> None:
+        """Call ``wake`` when there is something to tell and there was nothing before. None: keep nothing to tell."""
         self._wake = wake
+        self._untold.clear()
 
     def take_untold(self, most: int) -> tuple[set[K], set[K]]:
         """Up to ``most`` entities that were not told yet: changed ones and deleted ones."""
         told = set(islice(self._untold, most))
         self._untold -= told
-        gone = {entity for entity in told if self._is_deleted(entity)}
+        gone = {entity for entity in told if self.is_deleted(entity)}
         return told - gone, gone
 
-    def _is_deleted(self, entity: K) -> bool:
+    def is_deleted(self, entity: K) -> bool:
+        """Whether the last that was marked of it is a deletion that did not arrive yet."""
         if entity in self._updated:
             return False
         if entity in self._deleted:
@@ -106,6 +108,7 @@ class Tracked(ABC):
     """Base of a state that is pushed by changes and announces them: its owner marks, the layer drains.
 
     A subclass gives ``namespace``, ``snapshot``, ``apply_remote`` and ``encode``; it calls ``changed`` and ``deleted``.
+    One with ids of another kind keeps a ``DirtySet`` and turns ids into text in the same six methods.
     """
 
     def __init__(self) -> None:
@@ -113,7 +116,7 @@ class Tracked(ABC):
 
     @abstractmethod
     def encode(self, entities: Iterable[str]) -> dict[str, bytes]:
-        """The present values of those of ``entities`` that are held and still in use."""
+        """See ``DeltaSyncable``."""
 
     @property
     def dirty_count(self) -> int:
@@ -131,17 +134,21 @@ class Tracked(ABC):
     def get_delta(self) -> Delta:
         """See ``DeltaSyncable``."""
         generation = self._dirty.drain()
-        return Delta(generation.number, Changes(self.encode(generation.updated), generation.deleted))
+        return Delta(generation.number, Changes(generation.updated, generation.deleted))
 
     def clear_dirty(self, generation: int, failed: Collection[str] = ()) -> None:
         """See ``DeltaSyncable``."""
         self._dirty.settle(generation, failed)
 
-    def announce_to(self, wake: Callable[[], None]) -> None:
+    def is_deleted_here(self, entity: str) -> bool:
+        """See ``DeltaSyncable``."""
+        return self._dirty.is_deleted(entity)
+
+    def announce_to(self, wake: Callable[[], None] | None) -> None:
         """See ``Announcing``."""
         self._dirty.announce_to(wake)
 
     def take_news(self, most: int) -> Changes | None:
         """See ``Announcing``."""
         updated, deleted = self._dirty.take_untold(most)
-        return Changes(self.encode(updated), deleted) if updated or deleted else None
+        return Changes(updated, deleted) if updated or deleted else None

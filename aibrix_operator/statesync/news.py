@@ -3,9 +3,9 @@
 A message is a version byte, the length of a JSON header (4 bytes, big-endian), the header, and after it ids and values
 one after another, as long as the header says. A field that a version does not know is ignored.
 
-Each replica numbers its messages of a namespace from 1. At the end of a cycle it sends a *beat*, which has no number
-of its own and names the last one: who hears another number than expected has missed something and pulls everything.
-A replica that does not even hear its own beat listens to nobody.
+Each replica numbers its messages of a namespace from 1. After each push it sends a *beat*, which has no number of its
+own and names the last one: who has missed one by then pulls everything. A replica that does not even hear its own beat
+listens to a dead connection.
 """
 
 from __future__ import annotations
@@ -85,21 +85,36 @@ def decode(payload: bytes) -> Message:
         raise error if isinstance(error, BadMessage) else BadMessage(f"not a message: {error}") from error
 
 
+@dataclass(slots=True)
+class _Sender:
+    last: int = 0
+    missed: bool = False
+    heard_s: float = 0.0
+
+
 class Heard:
     """The last number of each sender, so that a gap is noticed."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[int, float]] = {}
+        self._senders: dict[str, _Sender] = {}
 
-    def missed_some(self, message: Message, now_s: float) -> bool:
-        """Whether something of this sender, before ``message``, did not arrive. Asks once for each gap."""
-        last = self._last.get(message.sender, (0, now_s))[0]
-        expected = last if message.beat else last + 1
-        self._last[message.sender] = (max(message.number, last), now_s)
-        return message.number > expected
+    def must_pull(self, message: Message, now_s: float) -> bool:
+        """Whether something of this sender did not arrive, told at its next beat and once.
+
+        Not sooner: the beat says that what was missed is in Redis now. Duplicates and late messages are no gap.
+        """
+        sender = self._senders.setdefault(message.sender, _Sender())
+        sender.heard_s = now_s
+        expected = sender.last if message.beat else sender.last + 1
+        sender.missed = sender.missed or message.number > expected
+        sender.last = max(sender.last, message.number)
+        if not message.beat:
+            return False
+        missed, sender.missed = sender.missed, False
+        return missed
 
     def drop_silent(self, now_s: float) -> None:
         """Forget who said nothing for ten minutes: each start of a replica is another sender."""
-        silent = [s for s, (_, heard_s) in self._last.items() if now_s - heard_s > FORGOTTEN_AFTER_S]
-        for sender in silent:
-            del self._last[sender]
+        silent = [name for name, sender in self._senders.items() if now_s - sender.heard_s > FORGOTTEN_AFTER_S]
+        for name in silent:
+            del self._senders[name]

@@ -6,19 +6,19 @@ and associative, because values come twice, late and in any order: newest wins, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Entities that changed here: those that are still held, by id, and those that were deleted on purpose.
+    """Ids of entities that changed here, and of those that were deleted on purpose.
 
-    One that was evicted since is in neither: its key in Redis expires.
+    One that was evicted since is among the changed ones still, and ``encode`` passes it over: its key expires.
     """
 
-    updated: Mapping[str, bytes] = field(default_factory=dict)
+    updated: Collection[str] = ()
     deleted: Collection[str] = ()
 
 
@@ -66,7 +66,14 @@ class DeltaSyncable(Syncable, Protocol):
         ...
 
     def encode(self, entities: Iterable[str]) -> dict[str, bytes]:
-        """The present values of those of ``entities`` that are held and still in use."""
+        """The present values of those of ``entities`` that are held and still in use.
+
+        The layer asks for a pipeline's worth at a time, so that a big delta does not hold up the event loop.
+        """
+        ...
+
+    def is_deleted_here(self, entity: str) -> bool:
+        """Whether it was deleted here on purpose and Redis does not know yet: a pull must not bring it back."""
         ...
 
 
@@ -137,8 +144,8 @@ class OwnTtl(Protocol):
 class Announcing(DeltaSyncable, Protocol):
     """State whose changes are told to peers within milliseconds, beside the loop. ``dirty.Tracked`` does it."""
 
-    def announce_to(self, wake: Callable[[], None]) -> None:
-        """From now on call ``wake`` when something changed and nothing was waiting to be told."""
+    def announce_to(self, wake: Callable[[], None] | None) -> None:
+        """From now on call ``wake`` when something changed and nothing was waiting to be told. None: nobody listens."""
         ...
 
     def take_news(self, most: int) -> Changes | None:
