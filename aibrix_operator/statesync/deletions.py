@@ -26,16 +26,8 @@ class Deletions:
     def __len__(self) -> int:
         return len(self._by_entity)
 
-    def remember(self, entity: str, tombstone: bytes, ends_s: float) -> bool:
-        """False when this very tombstone is known already; seeing it again does not make it last longer."""
-        known = self._by_entity.get(entity)
-        if known is not None and known.tombstone == tombstone:
-            return False
-        self._by_entity[entity] = Deletion(tombstone, ends_s)
-        return True
-
-    def wrote(self, entity: str, tombstone: bytes, ends_s: float) -> None:
-        """This replica has just written the tombstone, with that end."""
+    def remember(self, entity: str, tombstone: bytes, ends_s: float) -> None:
+        """A tombstone that is newer than what was known, or was written just now."""
         self._by_entity[entity] = Deletion(tombstone, ends_s)
 
     def ends_sooner(self, entity: str, tombstone: bytes, ends_s: float) -> None:

@@ -35,7 +35,7 @@ class Fate(StrEnum):
     DELETED_BEFORE = "tombstone_again"
     STALE = "stale"
     REFUSED = "refused"
-    """The entity was deleted, and the value is not newer than that."""
+    """The entity was deleted, and what came is older than that."""
     CORRUPT = "apply_error"
 
 
@@ -55,8 +55,13 @@ class Entry:
         self.ttl_s = own_ttl_s if own_ttl_s > 0 else options.record_ttl_s
 
         self.deletions = Deletions()
-        self.rewrite: set[str] = set()
-        """Held here and not, or not wholly, in Redis, although not dirty. The next push writes them."""
+        self.ahead: set[str] = set()
+        """What is held here is more than what Redis holds, although it is not dirty: somebody wrote over it. The next
+        push writes it, and tells those who read the lesser value."""
+        self.absent: set[str] = set()
+        """Live here and gone from Redis. The next push writes them."""
+        self.mended: dict[str, bytes] = {}
+        """What was put right in Redis and peers must be told."""
         self.missing: set[str] = set()
         """Live here and not seen by the last whole pull, which can miss a key. The next cycle asks for each."""
         self.refresh = self._rolling_refresh(options, now_s, rng)
@@ -98,10 +103,15 @@ class Entry:
         return Fate.AHEAD if ahead else Fate.APPLIED
 
     def _receive_tombstone(self, tombstones: Tombstones, entity: str, data: bytes, now_s: float) -> Fate:
+        known = self.deletions.of(entity, now_s)
+        if known is not None and tombstones.supersedes(known.tombstone, data):
+            return Fate.REFUSED
         if not tombstones.delete_local(entity, data):
             return Fate.AHEAD
-        new = self.deletions.remember(entity, data, now_s + self.ttl_s)
-        return Fate.DELETED if new else Fate.DELETED_BEFORE
+        if known is not None and (known.tombstone == data or not tombstones.supersedes(data, known.tombstone)):
+            return Fate.DELETED_BEFORE  # seeing a tombstone again does not make it last longer
+        self.deletions.remember(entity, data, now_s + self.ttl_s)
+        return Fate.DELETED
 
     def holds_back(self, entity: str, data: bytes, now_s: float) -> bool:
         """Whether a deletion that still holds forbids this value, in either direction."""

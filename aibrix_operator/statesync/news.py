@@ -4,8 +4,8 @@ A message is a version byte, the length of a JSON header (4 bytes, big-endian), 
 one after another, as long as the header says. A field that a version does not know is ignored.
 
 Each replica numbers its messages of a namespace from 1. After each push it sends a *beat*, which has no number of its
-own and names the last one: who has missed one by then pulls everything. A replica that does not even hear its own beat
-listens to a dead connection.
+own and names the last message before the push: what was told until then is in Redis, and who has missed any of it pulls
+everything. A replica that does not even hear its own beat listens to a dead connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Message:
 
     sender: str
     number: int
-    """Of this message; of the sender's last one when this is a beat."""
+    """Of this message; of the last one before the push when this is a beat."""
     entities: Mapping[str, bytes] = field(default_factory=dict)
     """Values and tombstones by id."""
     beat: int = 0
@@ -88,7 +88,8 @@ def decode(payload: bytes) -> Message:
 @dataclass(slots=True)
 class _Sender:
     last: int = 0
-    missed: bool = False
+    first_missed: int = 0
+    last_missed: int = 0
     heard_s: float = 0.0
 
 
@@ -99,19 +100,22 @@ class Heard:
         self._senders: dict[str, _Sender] = {}
 
     def must_pull(self, message: Message, now_s: float) -> bool:
-        """Whether something of this sender did not arrive, told at its next beat and once.
+        """Whether something of this sender did not arrive and is in Redis now, which only its beats tell.
 
-        Not sooner: the beat says that what was missed is in Redis now. Duplicates and late messages are no gap.
+        Duplicates and late messages are no gap. True once for each gap.
         """
         sender = self._senders.setdefault(message.sender, _Sender())
         sender.heard_s = now_s
-        expected = sender.last if message.beat else sender.last + 1
-        sender.missed = sender.missed or message.number > expected
+        last_missed = message.number if message.beat else message.number - 1
+        if last_missed > sender.last:
+            sender.first_missed = sender.first_missed or sender.last + 1
+            sender.last_missed = last_missed
         sender.last = max(sender.last, message.number)
-        if not message.beat:
+        if not message.beat or not 0 < sender.first_missed <= message.number:
             return False
-        missed, sender.missed = sender.missed, False
-        return missed
+        # What was missed after the push that this beat ends is in Redis after the next one.
+        sender.first_missed = message.number + 1 if sender.last_missed > message.number else 0
+        return True
 
     def drop_silent(self, now_s: float) -> None:
         """Forget who said nothing for ten minutes: each start of a replica is another sender."""

@@ -92,7 +92,7 @@ async def _look_again(entry: Entry, tools: Tools) -> None:
         for batch in chunks(asked, tools.options.mget_batch):
             values = await tools.store.fetch(entry.namespace, batch)
             left.difference_update(batch)
-            entry.rewrite.update(entity for entity, data in values if data is None)
+            entry.absent.update(entity for entity, data in values if data is None)
             await _absorb(entry, values, tools)
     except BaseException:
         entry.missing |= left
@@ -110,10 +110,11 @@ async def _absorb(entry: Entry, values: Values, tools: Tools) -> None:
         if fate not in (Fate.STALE, Fate.DELETED_BEFORE):
             tools.metrics.entities.labels(entry.namespace, _op(fate)).inc(len(found))
     if entry.delta is not None:
-        entry.rewrite.update(fates.get(Fate.AHEAD, ()))
+        entry.ahead.update(fates.get(Fate.AHEAD, ()))
     await _learn_ends(entry, fates.get(Fate.DELETED, {}), tools)
     await _delete_stale(entry, fates.get(Fate.STALE, {}), tools)
-    await _restore_tombstones(entry, fates.get(Fate.REFUSED, {}), tools)
+    for entity, data in fates.get(Fate.REFUSED, {}).items():
+        await restore_tombstone(entry, entity, data, tools)
 
 
 def _op(fate: Fate) -> str:
@@ -138,12 +139,12 @@ async def _delete_stale(entry: Entry, stale: dict[str, bytes], tools: Tools) -> 
         tools.metrics.entities.labels(entry.namespace, "stale_deleted").inc(deleted)
 
 
-async def _restore_tombstones(entry: Entry, refused: dict[str, bytes], tools: Tools) -> None:
-    """A peer that had not heard of a deletion wrote over its tombstone."""
-    for entity, data in refused.items():
-        now_s = tools.now_s()
-        deletion = entry.deletions.of(entity, now_s)
-        # Without one, the deletion was made here and is not in Redis yet: the push brings it.
-        if deletion is not None:
-            left_s = deletion.ends_s - now_s
-            await tools.store.replace_if(entry.namespace, entity, data, deletion.tombstone, left_s)
+async def restore_tombstone(entry: Entry, entity: str, written_over: bytes, tools: Tools) -> None:
+    """A replica that had not heard of a deletion wrote over its tombstone, unless somebody wrote since."""
+    now_s = tools.now_s()
+    deletion = entry.deletions.of(entity, now_s)
+    # Without one, the deletion was made here and is not in Redis yet: the push brings it.
+    if deletion is not None:
+        left_s = deletion.ends_s - now_s
+        await tools.store.replace_if(entry.namespace, entity, written_over, deletion.tombstone, left_s)
+        entry.mended[entity] = deletion.tombstone

@@ -12,10 +12,10 @@ from redis.exceptions import RedisError
 
 from aibrix_operator.statesync import slices
 from aibrix_operator.statesync.entry import Entry
-from aibrix_operator.statesync.pull import Tools, in_turns
+from aibrix_operator.statesync.pull import Tools, in_turns, restore_tombstone
 from aibrix_operator.statesync.slices import RollingRefresh
 from aibrix_operator.statesync.store import AWAY, chunks
-from aibrix_operator.statesync.syncable import DeltaSyncable, Lasting
+from aibrix_operator.statesync.syncable import DeltaSyncable, Lasting, Tombstones
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,9 @@ class _Writes:
         """Returns which of them are in Redis now."""
         entry = self._entry
         written = await self._try(values, entry.namespace, entry.ttl_s)
-        entry.rewrite -= written
+        entry.mended.update((entity, values[entity]) for entity in written & entry.ahead)
+        entry.ahead -= written
+        entry.absent -= written
         if written:
             await settle_deletions(entry, values, self._tools)
         self._tools.metrics.entities.labels(entry.namespace, self._op).inc(len(written))
@@ -50,10 +52,20 @@ class _Writes:
         else:
             tombstones = {entity: entry.tombstones.make_tombstone(entity) for entity in entities}
             done = await self._try(tombstones, entry.namespace, entry.ttl_s)
-            for entity in done:
-                entry.deletions.wrote(entity, tombstones[entity], self._tools.now_s() + entry.ttl_s)
+            await self._settle_tombstones(entry.tombstones, {entity: tombstones[entity] for entity in done})
         self._tools.metrics.entities.labels(entry.namespace, "push_deleted").inc(len(done))
         return done
+
+    async def _settle_tombstones(self, order: Tombstones, written: dict[str, bytes]) -> None:
+        """Remember them, unless a newer one came meanwhile, which is then put back."""
+        entry = self._entry
+        for entity, tombstone in written.items():
+            now_s = self._tools.now_s()
+            known = entry.deletions.of(entity, now_s)
+            if known is not None and order.supersedes(known.tombstone, tombstone):
+                await restore_tombstone(entry, entity, tombstone, self._tools)
+            else:
+                entry.deletions.remember(entity, tombstone, now_s + entry.ttl_s)
 
     def end(self) -> None:
         """Raises what Redis refused, if it did."""
@@ -82,13 +94,10 @@ async def settle_deletions(entry: Entry, written: dict[str, bytes], tools: Tools
     if not entry.deletions:
         return
     for entity, data in written.items():
-        now_s = tools.now_s()
-        deletion = entry.deletions.of(entity, now_s)
-        if deletion is None or not entry.holds_back(entity, data, now_s):
-            entry.deletions.forget(entity)
+        if entry.holds_back(entity, data, tools.now_s()):
+            await restore_tombstone(entry, entity, data, tools)
         else:
-            left_s = deletion.ends_s - now_s
-            await tools.store.replace_if(entry.namespace, entity, data, deletion.tombstone, left_s)
+            entry.deletions.forget(entity)
 
 
 async def push(entry: Entry, tools: Tools) -> frozenset[int]:
@@ -148,9 +157,11 @@ async def _push_delta(entry: Entry, syncable: DeltaSyncable, tools: Tools) -> No
 async def _rewrite(entry: Entry, syncable: DeltaSyncable, tools: Tools) -> None:
     """Write what Redis lacks although nothing changed here."""
     writes = _Writes(entry, tools)
-    for batch in chunks(entry.rewrite, tools.options.write_batch):
+    for batch in chunks(entry.ahead | entry.absent, tools.options.write_batch):
         held = entry.allowed(syncable.encode(batch), tools.now_s())
-        entry.rewrite.difference_update(entity for entity in batch if entity not in held)
+        not_held = [entity for entity in batch if entity not in held]
+        entry.ahead.difference_update(not_held)
+        entry.absent.difference_update(not_held)
         await writes.write(held)
     writes.end()
 

@@ -161,9 +161,12 @@ class StateSync:
         await pull(entry, self._tools)
 
     async def _push(self, entry: Entry) -> None:
+        told = await self._teller.tell_all(entry) if self._teller is not None else 0
         refreshed = await push(entry, self._tools)
         if self._teller is not None:
-            await self._teller.beat(entry, refreshed)
+            await self._teller.beat(entry, told, refreshed)
+        else:
+            entry.mended.clear()
 
     async def put(self, namespace: str, entity: str, data: bytes) -> bool:
         """Write one value through, and tell the peers. False when a deletion forbids it, whose TTL has not ended.
@@ -193,7 +196,7 @@ class StateSync:
             return
         tombstone = entry.tombstones.make_tombstone(entity)
         # Remembered first: a push that runs meanwhile must not write the entity over its tombstone.
-        entry.deletions.wrote(entity, tombstone, self._tools.now_s() + entry.ttl_s)
+        entry.deletions.remember(entity, tombstone, self._tools.now_s() + entry.ttl_s)
         entry.tombstones.delete_local(entity, tombstone)
         await self._bounded(self._tools.store.write(namespace, {entity: tombstone}, entry.ttl_s))
         await self._tell(entry, {entity: tombstone})

@@ -106,7 +106,7 @@ class Tombstones(Protocol):
     def is_tombstone(self, data: bytes) -> bool: ...
 
     def supersedes(self, data: bytes, tombstone: bytes) -> bool:
-        """Whether the live value ``data`` is strictly newer than ``tombstone``.
+        """Whether ``data``, a live value or another tombstone, is strictly newer than ``tombstone``.
 
         False always is a fair answer: then a deleted entity stays deleted until its tombstone's TTL ends.
         """

@@ -104,14 +104,22 @@ class Teller:
                 entry.last_number += 1
                 await self._publish(entry, news.Message(self._sender, entry.last_number, part))
 
-    async def beat(self, entry: Entry, refreshed: frozenset[int]) -> None:
-        """Say after a push which number was the last, and what was written anew."""
+    async def tell_all(self, entry: Entry) -> int:
+        """Before a push. Returns the number of the last message: what was told until then will be in Redis after it."""
+        await self._tell_safely(entry)
+        return entry.last_number
+
+    async def beat(self, entry: Entry, number: int, refreshed: frozenset[int]) -> None:
+        """Say after a push what was put right, which message was the last before it, and what was written anew."""
+        mended, entry.mended = entry.mended, {}
         if entry.announcing is None:
             return
+        if mended:
+            await self.send(entry, mended)
         async with entry.sending:
             entry.beats_sent += 1
             entry.last_beat_s = self._tools.now_s()
-            message = news.Message(self._sender, entry.last_number, beat=entry.beats_sent, refreshed=refreshed)
+            message = news.Message(self._sender, number, beat=entry.beats_sent, refreshed=refreshed)
             await self._publish(entry, message)
 
     async def _publish(self, entry: Entry, message: news.Message) -> None:

@@ -95,7 +95,8 @@ class NewestTimes(Tracked):
 
     def supersedes(self, data: bytes, tombstone: bytes) -> bool:
         """See ``Tombstones``."""
-        return _time_ns(data) > _deletion_ns(tombstone)
+        newer_ns = _deletion_ns(data) if self.is_tombstone(data) else _time_ns(data)
+        return newer_ns > _deletion_ns(tombstone)
 
     def delete_local(self, entity: str, tombstone: bytes) -> bool:
         """See ``Tombstones``."""
