@@ -19,6 +19,7 @@ from aibrix_operator.gateway.strategies.least_request_top_k import LeastRequestT
 from aibrix_operator.gateway.strategies.least_utilization import LeastUtilization
 from aibrix_operator.gateway.strategies.load_balance import LoadBalance
 from aibrix_operator.gateway.strategies.prefix_cache import PrefixCache
+from aibrix_operator.gateway.strategies.prefix_cache_preble import PrefixCachePreble
 from aibrix_operator.gateway.strategies.random_choice import RandomChoice
 from aibrix_operator.gateway.strategies.routings import Alone, Blend, Part
 from aibrix_operator.gateway.strategies.session_affinity import Pins, SessionAffinity
@@ -152,6 +153,7 @@ def builtin(prefixes: PrefixTable, pins: Pins) -> list[Strategy]:
         LoadBalance(),
         VtcBasic(),
         PrefixCache(prefixes),
+        PrefixCachePreble(prefixes.settings),
         SessionAffinity(pins),
     ]
 
