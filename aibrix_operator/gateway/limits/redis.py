@@ -58,7 +58,8 @@ class RedisLimiter:
         store.when_back(self.tell_all)
 
     def admit(self, charge: Charge) -> Admission | Awaitable[Admission]:
-        """Answers at once what has no limit, and everything while Redis is away."""
+        """Answers at once what has no limit, and everything while Redis is away. Else with a future: who stops waiting
+        for it cancels it, or refunds what it has been granted already."""
         if charge.user is None and charge.rps is None and charge.inflight is None:
             return Granted(charge, None)
         if not self._store.is_up:
@@ -66,7 +67,7 @@ class RedisLimiter:
         answer: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked(charge, charge.now_s + self.clock_ahead_s, self.slots.count), answer))
         self._kick()
-        return self._answered(answer)
+        return answer
 
     def renew(self, granted: Granted, now_s: float) -> None:
         """Tell Redis of the slot again, each minute."""
@@ -130,15 +131,6 @@ class RedisLimiter:
                 await self._store.ask(scripts.LEAVE, [keys.GATEWAYS, keys.RUNNING, *held], self._gateway)
             except AwayError as error:
                 LOG.info("slots are free in %s s, Redis could not be told: %s", scripts.LIVE_S, error)
-
-    async def _answered(self, answer: asyncio.Future[Admission]) -> Admission:
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            # The answer may have come at the same moment: nobody else would give its slot back.
-            if answer.done() and not answer.cancelled() and isinstance(granted := answer.result(), Granted):
-                self.refund(granted, granted.charge.now_s)
-            raise
 
     def _without_redis(self, charge: Charge) -> Admission:
         if self._policy is Policy.CLOSED:

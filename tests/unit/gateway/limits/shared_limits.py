@@ -85,4 +85,10 @@ async def until(true, within_s=10.0):
         if found:
             return found
         assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.001)
+
+
+async def settled(gateway):
+    """All that ended has been told to Redis."""
+    limiter = gateway.limiter
+    await until(lambda: not limiter._has_work() and limiter._call is None and not limiter._is_kicked)
