@@ -94,7 +94,10 @@ class Replica:
             slow_first_token_s=options.slow_first_token_s,
         )
         self.registry = self.metrics.registry
-        self.backing = Backing(options, self.registry)
+        try:
+            self.backing = Backing(options, self.registry, loads, clock=self.clock)
+        except ValueError as error:
+            raise GatewayError(f"the URL of Redis can't be used: {error}") from error
         self.leases = Leases(loads, options.envoy.renew_interval_s * RENEWALS_MISSED)
         self.settling = Settling(self.leases, self.backing.limiter, self.metrics)
         self.room = WaitingRoom()

@@ -38,7 +38,7 @@ class Standing:
     since_s: float
     """Unix seconds of the last change."""
     outages: int
-    """How often it was lost; being absent at the start is the first."""
+    """How often it was lost; to be absent at the start is one."""
     error: str | None
     """The last, also when it is over."""
 
@@ -97,7 +97,9 @@ class Store:
         self._lost = asyncio.Event()
         self._lost.set()
         self._back: list[Callable[[], None]] = []
-        self._standing = Standing(is_up=False, since_s=clock(), outages=1, error="not connected yet")
+        self._standing = Standing(is_up=False, since_s=clock(), outages=0, error=None)
+        self.was_up = False
+        """It has answered once."""
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -116,8 +118,6 @@ class Store:
     async def start(self) -> None:
         """Try once to reach Redis, and go on trying in the background. Never fails."""
         await self._probe()
-        if not self.is_up:
-            LOG.warning("Redis can't be reached, limits follow the policy for that: %s", self._standing.error)
         self._watching = asyncio.create_task(self._watch(), name="limits-redis-probe")
 
     async def stop(self) -> None:
@@ -155,11 +155,12 @@ class Store:
         return found
 
     def _close(self, error: AwayError) -> None:
-        if self._standing.is_up:
+        before = self._standing
+        if before.is_up or not before.outages:
             LOG.warning("Redis is away, limits follow the policy for that: %s", error)
-            self._standing = Standing(False, self._clock(), self._standing.outages + 1, str(error))
+            self._standing = Standing(False, self._clock(), before.outages + 1, str(error))
         else:
-            self._standing = Standing(False, self._standing.since_s, self._standing.outages, str(error))
+            self._standing = Standing(False, before.since_s, before.outages, str(error))
         self._lost.set()
 
     async def _probe(self) -> None:
@@ -170,6 +171,7 @@ class Store:
             return
         LOG.info("Redis answers")
         self._standing = Standing(True, self._clock(), self._standing.outages, self._standing.error)
+        self.was_up = True
         self._lost.clear()
         for call in self._back:
             call()
