@@ -19,11 +19,13 @@ import pytest
 from aibrix_operator.sandbox import processes, state, up
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 from e2e.api import ApiServer, eventually
+from e2e.gateway import Gateway, gateways_of
 from e2e.pool import ASLEEP, AWAKE, LARGE_CARD, SAMPLES, SMALL_CARD, EndlessAnswer, Pool, make_pool
 
 ROOT = Path(__file__).resolve().parents[1]
 UPSTREAM_PYTHON = Path(os.environ.get("AIBRIX_UPSTREAM_PYTHON") or ROOT / ".cache/upstream/bin/python")
 SMALL_CARDS = 24
+GATEWAYS = 3
 STORY_WITHIN_S = 300
 
 PROFILES = {
@@ -74,6 +76,7 @@ def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch.setenv("AIBRIX_UPSTREAM_PYTHON", str(UPSTREAM_PYTHON))
         options = up.Options(
             cards=(SMALL_CARD,) * SMALL_CARDS + (LARGE_CARD,),
+            gateways=GATEWAYS,
             with_pool=False,
             runtime_command=(sys.executable, str(Path(__file__).with_name("warm_pod.py")), "{address}"),
         )
@@ -89,6 +92,18 @@ def api(sandbox: Sandbox) -> Iterator[ApiServer]:
     server = ApiServer(sandbox.kubeconfig)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def gateways(sandbox: Sandbox) -> list[Gateway]:
+    """All replicas."""
+    return gateways_of(sandbox)
+
+
+@pytest.fixture(scope="session")
+def gateway(gateways: list[Gateway]) -> Gateway:
+    """One of them. It serves every namespace, so that a story's models have names of their own."""
+    return gateways[0]
 
 
 MakePool = Callable[..., Pool]

@@ -242,6 +242,18 @@ class Pool:
         if models:
             eventually(f"{models} are gone", lambda: not models & self._served(), within_s)
 
+    def set_policy(self, **lifecycle: Any) -> None:
+        """The pool's policy; without any figure it has none."""
+        text = json.dumps({"lifecycle": lifecycle}) if lifecycle else None
+        for made in self.api.get(self._deployments)["items"]:
+            path = f"{self._deployments}/{made['metadata']['name']}"
+            self.api.patch(path, {"metadata": {"annotations": {names.POOL_POLICY_ANNOTATION: text}}})
+
+    def wait_asleep(self, claim: str, within_s: float = 60.0) -> None:
+        """Until the claim sleeps, by its route too."""
+        self.wait(claim, "is Sleeping", lambda found: phase(found) == "Sleeping", within_s)
+        eventually(f"{claim} is on no route", lambda: self.route(claim).get("state") == "sleeping", 10.0)
+
     def remove(self) -> None:
         """Delete claims and Pods, in the order that users are told to. Nothing is waited for: no name comes twice."""
         self.delete(*self.applied)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 
 import pytest
 
 from e2e.api import eventually
+from e2e.gateway import Gateway
 from e2e.pool import QWEN3, QWEN25, SAMPLES, Pool, ask, conditions, phase, reason
 
 
@@ -66,8 +68,7 @@ def test_mc02_a1_while_an_engine_boots_its_claim_is_activating_and_takes_no_requ
 
 
 @pytest.mark.acceptance("3")
-def test_mc03_a2_each_engine_answers_for_its_own_model_and_for_no_other(samples: Pool):
-    """Directly only: what a gateway answers needs the gateway, 400 ``model_not_found`` included."""
+def test_mc03_a2_each_engine_answers_for_its_own_model_and_for_no_other(samples: Pool, gateway: Gateway):
     for claim, model in SAMPLES.items():
         route = samples.route(claim)
         answer = samples.pod.chat(route["port"], route["model"])
@@ -78,6 +79,20 @@ def test_mc03_a2_each_engine_answers_for_its_own_model_and_for_no_other(samples:
     # The claim's name is not the model's.
     assert samples.pod.chat(samples.route(QWEN3)["port"], QWEN3).status == 404
     assert samples.pod.chat(samples.route(QWEN25)["port"], QWEN25).status == 404
+
+    for model in SAMPLES.values():
+        reply = eventually("the gateway knows it", partial(_served, gateway, model), 60.0)
+        assert reply.headers["routing-strategy"] == "random"
+        assert reply.body["model"] == model
+    for name in ("does-not-exist", *SAMPLES):
+        reply = gateway.chat(name)
+        assert reply.status == 400
+        assert reply.error == (f"model {name} does not exist", "invalid_request_error", "model_not_found", "model")
+
+
+def _served(gateway: Gateway, model: str):
+    reply = gateway.chat(model, strategy="random")
+    return reply if reply.status == 200 else None
 
 
 @pytest.mark.acceptance("9.33")

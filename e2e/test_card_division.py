@@ -8,6 +8,7 @@ import time
 import pytest
 
 from e2e.api import eventually
+from e2e.gateway import Gateway
 from e2e.pool import AWAKE, CARD, GIB, QWEN3, QWEN25, SAMPLES, Pool, message, phase, record
 
 
@@ -28,14 +29,18 @@ def _limits(pool: Pool):
 
 
 @pytest.mark.acceptance("14")
-def test_mc14_c2_a_claim_without_room_says_what_is_missing_and_is_served_when_there_is_some(samples: Pool):
-    """The gateway's 503 with Retry-After 10 needs the gateway."""
+def test_mc14_c2_a_claim_without_room_says_what_is_missing_and_is_served_when_there_is_some(
+    samples: Pool, gateway: Gateway
+):
     name = "needs-eleven"
     samples.apply(name, footprint="10Gi", floor="1Gi")
     refused = samples.wait_unplaced(name, "NoMatchingPods")
     assert phase(refused) == "Pending"
     assert "needs 11.0 GiB on a card" in message(refused, "Scheduled")
     assert f"{samples.pod.name} can offer at most 10.0 GiB" in message(refused, "Scheduled")
+
+    told = (503, "10", f"model {name} is pending (NoMatchingPods); retry shortly")
+    eventually("the gateway says so", lambda: gateway.chat(name).told == told)
 
     samples.delete(QWEN25)
     eventually("its engine has exited", lambda: SAMPLES[QWEN25] not in samples.pod.engines())
@@ -45,6 +50,7 @@ def test_mc14_c2_a_claim_without_room_says_what_is_missing_and_is_served_when_th
     assert time.monotonic() - exited_s < 12.0  # one try every ten seconds, and what a busy machine takes
     samples.wait_active(name)
     assert samples.pod.chat(samples.route(name)["port"], name).status == 200
+    eventually("the gateway serves it", lambda: gateway.chat(name).status == 200)
 
 
 @pytest.mark.acceptance("15")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from e2e.api import Refused, eventually
+from e2e.gateway import Gateway
 from e2e.pool import CARD, GIB, LARGE_CARD, QWEN3, SAMPLES, Pool, conditions, message, phase, reason, record
 
 NAME_63 = "n" * 63
@@ -64,8 +65,9 @@ def test_mc06_v2_a_name_of_64_characters_is_refused_and_one_of_63_is_served(empt
 
 @pytest.mark.acceptance("7")
 @pytest.mark.parametrize("name", BAD_ARGS)
-def test_mc07_v3_engine_arguments_that_cannot_work_fail_the_claim_without_a_start(refused: Pool, name):
-    """The gateway's 503 without Retry-After needs the gateway."""
+def test_mc07_v3_engine_arguments_that_cannot_work_fail_the_claim_without_a_start(
+    refused: Pool, gateway: Gateway, name
+):
     failed = refused.wait(name, "is Failed", lambda c: reason(c, "Ready") == "InvalidEngineConfig")
 
     assert phase(failed) == "Failed"
@@ -75,6 +77,8 @@ def test_mc07_v3_engine_arguments_that_cannot_work_fail_the_claim_without_a_star
     eventually("an Event says so", lambda: refused.told(name, "InvalidEngineConfig") == 1)
     assert refused.told(name, "Activating") == 0
     assert name not in refused.pod.engines()
+    told = (503, None, f"model {name} is failed (InvalidEngineConfig)")
+    eventually("the gateway says so", lambda: gateway.chat(name).told == told)
 
 
 @pytest.mark.acceptance("8")
@@ -134,13 +138,15 @@ def test_mc09_v5_two_gpus_are_not_looked_for_on_a_pool_of_single_ones(refused: P
 
 
 @pytest.mark.acceptance("10")
-def test_mc10_v6_what_is_too_large_for_any_card_is_placed_at_once_when_a_larger_one_joins(new_pool):
-    """The gateway's 503 without Retry-After needs the gateway."""
+def test_mc10_v6_what_is_too_large_for_any_card_is_placed_at_once_when_a_larger_one_joins(new_pool, gateway: Gateway):
     pool = new_pool("growing")
     pool.apply("for-a-large-card", footprint=str(2 * CARD))
     unplaced = pool.wait_unplaced("for-a-large-card", "TooLargeForAnyCard")
     assert phase(unplaced) == "Pending"
     assert "the best of them offers 24.0 GiB on a card" in message(unplaced, "Scheduled")
+
+    told = (503, None, "model for-a-large-card is pending (TooLargeForAnyCard)")
+    eventually("the gateway says so", lambda: gateway.chat("for-a-large-card").told == told)
 
     large = pool.join(LARGE_CARD)
 
