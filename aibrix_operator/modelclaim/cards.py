@@ -42,8 +42,9 @@ def remember_accounts(draft: Draft) -> None:
             promised += account.card.reserved_bytes
             if not before.was_judged or promised < before.promised_bytes:
                 changes["freed_pass"] = draft.passes
-            changes |= {"promised_bytes": promised, "was_judged": True}
-        elif account.hole:
+            if promised != before.promised_bytes or not before.was_judged:
+                changes |= {"promised_bytes": promised, "was_judged": True}
+        elif account.hole and before.was_judged:
             changes["was_judged"] = False
         if changes:
             draft.remember_card(pod, **changes)

@@ -91,8 +91,9 @@ def _look_at(account: Account, draft: Draft, found: Findings) -> None:
         claim = sitting.claim
         if claim.is_deleting or not sitting.is_recorded:
             continue
-        request = draft.claim_memory(claim).wake_request
-        is_judged = account.card is not None
+        memory = draft.claim_memory(claim)
+        request = memory.wake_request
+        is_judged = account.card is not None or memory.lent_on == pod.uid
         verdict = health.judge(sitting, pod, was_asleep=request is not None, is_judged=is_judged)
         held_notes = starting.hold_to_record(account, sitting, verdict, draft)
         found.notes[claim.uid] += (*held_notes, *verdict.notes)  # a limit is set before its engine is routed

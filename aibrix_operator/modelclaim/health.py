@@ -57,7 +57,8 @@ class _Case:
 def judge(sitting: Sitting, pod: Pod, was_asleep: bool = False, is_judged: bool = False) -> Verdict:
     """Judge one instance on a Pod that runs. A runtime that cannot be read leaves everything as it was.
 
-    ``was_asleep`` says that the engine boots because it was woken; ``is_judged`` that its card can be divided for it.
+    ``was_asleep`` says that the engine boots because it was woken; ``is_judged`` that its card can be divided for it,
+    or must be: a seat given away as it slept is not its own again because its card cannot be judged for a while.
     """
     sitting = _as_published_next(sitting)
     case = _Case(sitting, pod, was_asleep, is_judged)
@@ -103,8 +104,10 @@ def _judge_ready(case: _Case, engine: ModelState) -> Verdict:
         verdict = case.becomes(InstancePhase.ACTIVATING, note, port=engine.port)
         return Verdict(verdict.instance, verdict.notes, is_above_record=True)
     # A sleeper that lent its seat has a record of 0. Woken past us, it serves once the card is divided for it; where
-    # no card can be divided for it, an engine without record is one from before there were records.
-    is_undivided = record == 0 and ((case.is_judged and in_force >= 0) or (case.pod.lends_seats and in_force == 0))
+    # no seat was given away, an engine without record on a card that cannot be judged is one from before there were
+    # records.
+    may_have_lent = case.pod.lends_seats and (in_force == 0 or case.sitting.claim.seat is not None)
+    is_undivided = record == 0 <= in_force and (case.is_judged or may_have_lent)
     if record in (0, in_force) and not is_undivided:
         return case.becomes(InstancePhase.ACTIVE, *_starting(case, engine), _routable(case, engine), port=engine.port)
     verdict = case.becomes(InstancePhase.ACTIVATING, *_starting(case, engine), port=engine.port)

@@ -211,6 +211,8 @@ class ClaimMemory:
     """The failed instances that its new one replaced, put back if that cannot be started."""
     asleep_bytes: int | None = None
     """What its engine held the last time it was seen asleep."""
+    lent_on: str = ""
+    """UID of the Pod where its seat was given away as it slept, until it serves again. Rebuilt from a record of 0."""
     told_footprint_unknown: bool = False
     """SleepingFootprintUnknown was raised for this sleep."""
     deleting_since_s: float | None = None

@@ -25,14 +25,15 @@ def observe(namespace: str, world: World, complain: Complain) -> Fleet:
     claims = _claims(_bodies(namespace, world), world, complain)
     seated = {i.pod for c in claims for i in (*c.status.instances, *c.writing_instances)}
     pods: dict[str, Pod] = {}
+    pools = _pools(namespace, world)
     for slim in world.pods.values():
         metadata = slim["metadata"]
         if metadata.get("namespace") != namespace:
             continue
         if names.POOL_LABEL in metadata["labels"] or metadata["annotations"] or metadata["name"] in seated:
-            pods[metadata["name"]] = _with_reading(world.pod_of(slim), namespace, world)
+            pods[metadata["name"]] = _as_it_is(world.pod_of(slim), pools, namespace, world)
     finished = tuple(world.finished.pop(namespace, ()))
-    return Fleet(namespace, _by_age(claims), _in_pools(pods, namespace, world), finished)
+    return Fleet(namespace, _by_age(claims), pods, finished)
 
 
 def observe_some(namespace: str, world: World, names_of_pods: Collection[str], complain: Complain) -> Fleet | None:
@@ -54,21 +55,14 @@ def observe_some(namespace: str, world: World, names_of_pods: Collection[str], c
         recorded = (*claim.status.instances, *claim.writing_instances)
         if claim.is_deleting or not scopes.is_seated(recorded) or any(i.pod not in names_of_pods for i in recorded):
             return None
-    pods = {name: _with_reading(world.pod_of(slim), namespace, world) for name, slim in slims.items() if slim}
+    pools = _pools(namespace, world)
+    pods = {name: _as_it_is(world.pod_of(slim), pools, namespace, world) for name, slim in slims.items() if slim}
     finished = tuple(world.finished.pop(namespace, ()))
-    return Fleet(namespace, _by_age(claims), _in_pools(pods, namespace, world), finished, is_whole=False)
+    return Fleet(namespace, _by_age(claims), pods, finished, is_whole=False)
 
 
 def _by_age(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     return tuple(sorted(claims, key=lambda c: c.age_key))
-
-
-def _in_pools(pods: Mapping[str, Pod], namespace: str, world: World) -> dict[str, Pod]:
-    """The Pods with their pools, where those are known."""
-    pools = _pools(namespace, world)
-    return {
-        n: dataclasses.replace(p, pool=pools.get(p.owner_uid)) if p.owner_uid in pools else p for n, p in pods.items()
-    }
 
 
 def _pools(namespace: str, world: World) -> dict[str, Pool]:
@@ -100,8 +94,9 @@ def _claims(bodies: Iterable[Object], world: World, complain: Complain) -> list[
     return claims
 
 
-def _with_reading(pod: Pod, namespace: str, world: World) -> Pod:
-    """The Pod with its last reading; its reader is started, or replaced when its address changed."""
+def _as_it_is(pod: Pod, pools: Mapping[str, Pool], namespace: str, world: World) -> Pod:
+    """The Pod with its pool, where that is known, and its last reading; its reader is started, or replaced when its
+    address changed."""
     reader = world.readers.get(pod.uid)
     if reader is not None and (not pod.is_running or reader.ip != pod.ip):
         world.readers.pop(pod.uid).stop()
@@ -112,7 +107,10 @@ def _with_reading(pod: Pod, namespace: str, world: World) -> Pod:
         reader.start()
     busy_since_s = world.runtime_steps.in_flight(("runtime", pod.uid))
     is_annotating = world.api_steps.in_flight(("annotate", pod.uid)) is not None
-    if reader is None and busy_since_s is None and not is_annotating:
-        return pod
-    reading = pod.reading if reader is None else reader.reading
-    return dataclasses.replace(pod, reading=reading, busy_since_s=busy_since_s, is_annotating=is_annotating)
+    return dataclasses.replace(
+        pod,
+        pool=pools.get(pod.owner_uid),
+        reading=pod.reading if reader is None else reader.reading,
+        busy_since_s=busy_since_s,
+        is_annotating=is_annotating,
+    )

@@ -8,7 +8,7 @@ from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import InstancePhase, Reason
 from aibrix_operator.ledger import figures
 from aibrix_operator.modelclaim import activity
-from aibrix_operator.modelclaim.accounts import Account, Sitting, is_serving
+from aibrix_operator.modelclaim.accounts import Account, Sitting, is_serving, lent_bytes
 from aibrix_operator.modelclaim.draft import ROUND_S, Draft, pod_ref
 from aibrix_operator.modelclaim.memory import GoingToSleep
 from aibrix_operator.modelclaim.snapshot import Claim, Pod
@@ -140,13 +140,12 @@ def _came_back(sitting: Sitting, account: Account, draft: Draft) -> bool:
     claim, engine = sitting.claim, sitting.engine
     return (
         engine is not None
-        and claim.seat is not None
         and engine.phase is EnginePhase.ACTIVE
         and engine.ready
         and engine.request_metrics_observed
         and engine.requests_running + engine.requests_waiting == 0
         and sitting.instance.phase is InstancePhase.ACTIVATING
-        and sitting.instance.kv_limit_bytes < claim.seat.kv_floor_bytes
+        and _has_lent(sitting, account.pod, draft)
         and _can_sleep(sitting)
         and sitting.is_recorded
         and not claim.is_deleting
@@ -154,6 +153,14 @@ def _came_back(sitting: Sitting, account: Account, draft: Draft) -> bool:
         and draft.claim_memory(claim).wake_request is None
         and not _is_routed(account, sitting)
     )
+
+
+def _has_lent(sitting: Sitting, pod: Pod, draft: Draft) -> bool:
+    """Whether its seat was given away. A record below its floor alone does not say so: the claim may have been
+    declared larger since it was placed, and nobody is put to sleep for that."""
+    record, seat = sitting.instance.kv_limit_bytes, sitting.claim.seat
+    is_lent = record == 0 or draft.claim_memory(sitting.claim).lent_on == pod.uid
+    return is_lent and seat is not None and record < seat.kv_floor_bytes
 
 
 def continue_sleeps(account: Account, draft: Draft) -> None:
@@ -265,10 +272,14 @@ def watch_sleeper(account: Account, sitting: Sitting, draft: Draft) -> None:
     """Remember what a sleeper holds; in a pool that lends seats say once a sleep that it could not be measured."""
     engine, claim = sitting.engine, sitting.claim
     memory = draft.claim_memory(claim)
+    if sitting.instance.phase is InstancePhase.ACTIVE and memory.lent_on:
+        draft.remember_claim(claim, lent_on="")
     if engine is None or engine.phase is not EnginePhase.SLEEPING:
         if engine is not None and memory.told_footprint_unknown:
             draft.remember_claim(claim, told_footprint_unknown=False)
         return
+    if lent_bytes(sitting, account.pod) is not None and memory.lent_on != account.pod.uid:
+        draft.remember_claim(claim, lent_on=account.pod.uid)
     if memory.going_to_sleep is not None and sitting.instance.phase is InstancePhase.SLEEPING:
         draft.remember_claim(claim, going_to_sleep=None)  # it is published, and has been told
     if engine.sleeping_footprint_bytes:

@@ -344,12 +344,11 @@ class Laws:
 
     def _recent(self, ip: str) -> list[Told]:
         """The last answer of a runtime, and the one that was the last a moment ago."""
-        told = self.told[ip]
-        return [
-            one
-            for one, later in itertools.zip_longest(told, told[1:])
-            if later is None or later.at_s >= now_s() - UNDER_WAY_S
-        ]
+        told, late_s = self.told[ip], now_s() - UNDER_WAY_S
+        first = max(len(told) - 1, 0)
+        while first > 0 and told[first].at_s >= late_s:
+            first -= 1
+        return told[first:]
 
     def _is_orphan(self, ip: str, model: str) -> bool:
         """Whether the runtime told of an engine of that name, and no claim answers for it."""

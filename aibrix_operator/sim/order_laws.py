@@ -17,6 +17,7 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, RE
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
+from aibrix_operator.sim.laws import UNDER_WAY_S
 from aibrix_operator.sim.sleep_laws import SleepLaws, annotations_of, route_state
 from aibrix_operator.sim.store import now_s
 
@@ -38,6 +39,20 @@ class MadeFor:
     since_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """The last use of an engine, and what a sleep that is under way may have been decided on."""
+
+    at_s: float
+    completions: int | None
+    before_s: float
+    """The last use before what may be news."""
+
+    def known_s(self) -> float:
+        """The last use that the controller has had the time to hear of."""
+        return self.at_s if now_s() - self.at_s > UNDER_WAY_S else self.before_s
+
+
 @dataclass(slots=True)
 class OrderLaws(SleepLaws):
     """All laws."""
@@ -50,8 +65,10 @@ class OrderLaws(SleepLaws):
     """(Pod, claim) → since when its routed engine is seen above its record."""
     made_for: dict[str, MadeFor] = field(default_factory=dict)
     """Pod → for whom room is made there."""
-    used_s: dict[tuple[str, str], tuple[float, int | None]] = field(default_factory=dict)
-    """(address, model) → when its engine was last seen to begin or to complete something, and its counter then."""
+    used: dict[tuple[str, str], Used] = field(default_factory=dict)
+    """(address, model) → when its engine was last seen to begin or to complete something."""
+    slept: set[tuple[str, str]] = field(default_factory=set)
+    """(Pod, claim UID) of engines that were seen asleep there and not published as active since."""
     policies: dict[str, list[tuple[float, Lifecycle | None]]] = field(default_factory=lambda: defaultdict(list))
     """Deployment UID → its policies, each with the time of its beginning."""
     trouble_s: float = float("-inf")
@@ -65,11 +82,17 @@ class OrderLaws(SleepLaws):
         self._look_for_trouble()
         if snapshot is None:
             return
+        pod = next((p for p in self._pods() if _address(p) == ip), None)
+        name = "" if pod is None else pod["metadata"]["name"]
         for engine in snapshot.models:
-            known = self.used_s.get((ip, engine.model_name))
-            if engine.phase is not EnginePhase.ACTIVE or known is None or known[1] != engine.request_success_total:
-                self.used_s[ip, engine.model_name] = (now_s(), engine.request_success_total)
-        self._check_above(ip)
+            if engine.phase is EnginePhase.SLEEPING and engine.claim_ref is not None:
+                self.slept.add((name, engine.claim_ref.uid))
+            known, total = self.used.get((ip, engine.model_name)), engine.request_success_total
+            if engine.phase is not EnginePhase.ACTIVE or known is None or known.completions != total:
+                before_s = float("-inf") if known is None else known.known_s()
+                self.used[ip, engine.model_name] = Used(now_s(), total, before_s)
+        if pod is not None:
+            self._check_above(pod, ip)
 
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
@@ -137,6 +160,8 @@ class OrderLaws(SleepLaws):
                 self._break(
                     f"law 3: {after.name} is published as active, and no reading shows it ready within {record}"
                 )
+            if is_active:
+                self.slept.discard((instance.pod, after.uid))
 
     def _check_left_behind(self, claim: Claim, instances: tuple[Instance, ...], what: str) -> None:
         """6: an engine that is up was asked to stop before nobody answers for it any more."""
@@ -170,11 +195,10 @@ class OrderLaws(SleepLaws):
         if claim is not None and engines and all(_is_up(e) for e in engines):
             self._break(f"{claim.name} is started on {pod}, where every reading shows its engine")
 
-    def _check_above(self, ip: str) -> None:
+    def _check_above(self, pod: Object, ip: str) -> None:
         """3: what is above its record leaves the route."""
-        told, pod = self.told[ip][-1], next((p for p in self._pods() if _address(p) == ip), None)
-        for claim in () if pod is None else self._claims():
-            assert pod is not None
+        told = self.told[ip][-1]
+        for claim in self._claims():
             key, instance = (pod["metadata"]["name"], claim.name), claim.instance_on(pod["metadata"]["name"])
             engine = told.engine_of(claim)
             is_above = (
@@ -185,8 +209,8 @@ class OrderLaws(SleepLaws):
                 and 0 < instance.kv_limit_bytes < engine.kv_capacity_bytes
                 and route_state(pod, claim) is RouteState.ACTIVE
             )
-            if not is_above:
-                self.above_s.pop(key, None)
+            if not is_above or self.deaf_since or self.store.watch_delay_s:
+                self.above_s.pop(key, None)  # a record that another hand lowered is heard of first
             elif now_s() - self.above_s.setdefault(key, now_s()) > ANSWERED_WITHIN_S and not self._is_troubled:
                 self._break(f"law 3: {claim.name} on {key[0]} is above its record, and still on the route")
 
@@ -225,7 +249,22 @@ class OrderLaws(SleepLaws):
             )
             if is_on_its_way:
                 self._break(f"{claim.name} on {name} is put to sleep while {other.name} is on its way there")
-        self._check_window(pod, ip, claim, request)
+        if request.operation_id.startswith("put-back/"):
+            self._check_put_back(name, ip, claim)
+        else:
+            self._check_window(pod, ip, claim, request)
+
+    def _check_put_back(self, pod: str, ip: str, claim: Claim) -> None:
+        """Only a sleeper that came back awake is put to sleep without having been idle, and only for want of room."""
+        if (pod, claim.uid) not in self.slept:
+            self._break(f"{claim.name} on {pod} is put back to sleep, and has not slept there since it served")
+        made = self.made_for.get(pod)  # a seat that is kept for another may be what there is no room beside
+        waiting = [c.seat for c in self._claims() if made is not None and c.uid == made.claim_uid]
+        held = sum(seat.total_bytes for seat in waiting if seat is not None)
+        told = [t for t in self._recent(ip) if t.usable_bytes >= 0]
+        least = self._least(pod, ip)  # what engines map past their records counts too
+        if told and all(max(self._taken(pod, claim, t), least) + held <= t.usable_bytes for t in told):
+            self._break(f"{claim.name} on {pod} is put back to sleep, and its card has room for it")
 
     def _check_window(self, pod: Object, ip: str, claim: Claim, request: wire.SleepRequest) -> None:
         """The pool's policy wants the sleep, and the engine has been idle for as long as it says."""
@@ -240,7 +279,8 @@ class OrderLaws(SleepLaws):
         if not windows:
             self._break(f"{claim.name} on {name} is put to sleep, and the policy of its pool does not say so")
             return
-        used_s = self.used_s.get((ip, claim.model), (float("-inf"), None))[0]
+        used = self.used.get((ip, claim.model))
+        used_s = float("-inf") if used is None else used.known_s()
         if now_s() - used_s < min(windows) - 1e-6:
             self._break(
                 f"{claim.name} on {name} is put to sleep {now_s() - used_s:.1f} s after it was used, "
@@ -261,7 +301,7 @@ class OrderLaws(SleepLaws):
         assert waiting is not None
         assert waiting.seat is not None
         usable, promised = max(t.usable_bytes for t in self._recent(ip)), self._promised(pod, ip)
-        # Where it would not even fit beside everybody's floor, what was made was not enough, and the hold is over.
+        # Where it would not even fit beside what everybody keeps, what was made was not enough, and the hold is over.
         fits_at_all = self._least(pod, ip) + waiting.seat.total_bytes <= usable
         if fits_at_all and promised + waiting.seat.total_bytes > usable:
             self._break(f"{claim.name} is given room on {pod} that is being made for {waiting.name}")
@@ -269,7 +309,7 @@ class OrderLaws(SleepLaws):
     # --- what is known
 
     def _least(self, pod: str, ip: str) -> int:
-        """What everybody on the Pod keeps at the least: seats, and of sleepers what they hold."""
+        """What everybody on the Pod keeps now: footprints with mapped KV or floors, and of sleepers what they hold."""
         total = 0
         for claim in self._claims():
             engine = self.told[ip][-1].engine_of(claim)
@@ -277,7 +317,8 @@ class OrderLaws(SleepLaws):
                 continue
             is_asleep = engine is not None and engine.phase is EnginePhase.SLEEPING
             held = engine.sleeping_footprint_bytes if engine is not None and is_asleep else None
-            total += held or claim.seat.total_bytes
+            mapped = 0 if engine is None else max(engine.kv_used_bytes, 0)
+            total += held or claim.seat.footprint_bytes + max(claim.seat.kv_floor_bytes, mapped)
         return total
 
     def _seated(self) -> set[str]:

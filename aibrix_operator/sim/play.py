@@ -155,7 +155,7 @@ class Player:
             if (spec.get("perGPU") or {}).get("maximumFootprint") == "0":
                 users.declare(stage, name)
         await cluster.run(seconds)
-        self.violations += [f"did not settle: {sentence}" for sentence in settled.unsettled(cluster)]
+        self.violations += [f"did not settle: {sentence}" for sentence in settled.all_unsettled(cluster)]
 
     def sum_up(self, cluster: SimulatedCluster) -> None:
         """Take the figures, at the end."""

@@ -281,6 +281,8 @@ class SimulatedRuntime:
             return _operation(engine, request.operation_id, applied=False)
         if engine.running + engine.waiting:
             return Refused(f"model {engine.model} is still serving requests, so it is not put to sleep", 409)
+        if engine.phase is not EnginePhase.ACTIVE:
+            return Unknown(f"the engine of model {engine.model} did not answer")
         engine.operations.add(request.operation_id)
         self.sleep(engine.model, self.asleep_bytes)
         return _operation(engine, request.operation_id)

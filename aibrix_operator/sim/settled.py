@@ -38,6 +38,11 @@ def unsettled(cluster: SimulatedCluster) -> list[str]:
     return found
 
 
+def all_unsettled(cluster: SimulatedCluster) -> list[str]:
+    """Both: for clusters that have been calm."""
+    return unsettled(cluster) + unsettled_figures(cluster)
+
+
 def unsettled_figures(cluster: SimulatedCluster) -> list[str]:
     """What is not as it should be of limits and room, where no request runs and no KV is mapped."""
     return at_rest.unsettled_figures(_look(cluster))

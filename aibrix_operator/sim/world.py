@@ -21,8 +21,8 @@ from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.sim.leader_laws import LeaderLaws
 from aibrix_operator.sim.operators import SimulatedOperator
+from aibrix_operator.sim.order_laws import OrderLaws
 from aibrix_operator.sim.runtimes import SimulatedEngine, SimulatedRuntime, SimulatedRuntimes
-from aibrix_operator.sim.sleep_laws import SleepLaws
 from aibrix_operator.sim.store import Store, wall
 
 NAMESPACE = "default"
@@ -36,13 +36,13 @@ class LawBroken(AssertionError):
 class SimulatedCluster:
     """One namespace with a warm pool. Methods without ``async`` change the cluster as users and nodes do."""
 
-    def __init__(self, operators: int = 1, laws: type[SleepLaws] = SleepLaws) -> None:
+    def __init__(self, operators: int = 1) -> None:
         """``operators``: processes of the operator. One alone leads without a Lease; several stand for election."""
         self.store = Store()
         self.runtimes = SimulatedRuntimes()
         self.operators: list[SimulatedOperator] = []
         """The processes that run."""
-        self.laws = laws(self.store, self._writing)
+        self.laws = OrderLaws(self.store, self._writing)
         self.leader_laws = LeaderLaws(lambda: self.operators)
         self.store.changed, self.store.sent = self.laws.changed, self.leader_laws.sent
         self.runtimes.called, self.runtimes.answered = self._called, self.laws.answered

@@ -16,7 +16,6 @@ from aibrix_operator.cluster.watch import Change
 from aibrix_operator.runtime_api.outcome import Done
 from aibrix_operator.runtime_api.wire import EnginePhase
 from aibrix_operator.sim import loop
-from aibrix_operator.sim.order_laws import OrderLaws
 from aibrix_operator.sim.settled import unsettled, unsettled_figures
 from aibrix_operator.sim.world import SimulatedCluster
 
@@ -84,7 +83,7 @@ def play(story: Story, disturbance: Disturbance | None = None) -> Ending:
 
 async def _play(story: Story, disturbance: Disturbance | None) -> Ending:
     ending = Ending()
-    async with SimulatedCluster(laws=OrderLaws) as cluster:
+    async with SimulatedCluster() as cluster:
         points = _Points(cluster, disturbance)
         try:
             await story(cluster)
