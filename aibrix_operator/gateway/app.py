@@ -32,12 +32,14 @@ from aibrix_operator.gateway.options import Options
 from aibrix_operator.gateway.scraping import Readings, Scraper
 from aibrix_operator.gateway.settlement import LogEntry
 from aibrix_operator.gateway.settling import Settling
+from aibrix_operator.gateway.sharing import Sharing
 from aibrix_operator.gateway.strategies.book import StrategyBook
 from aibrix_operator.gateway.view import View
 from aibrix_operator.gateway.waiting_room import WaitingRoom
 from aibrix_operator.gateway.waking import Waker
 from aibrix_operator.gateway.watching import ListAges, Watching
 from aibrix_operator.runtime_api.client import RuntimeClient
+from aibrix_operator.statesync.sync import StatesyncNeedsRedis
 
 log = logging.getLogger(__name__)
 
@@ -98,19 +100,24 @@ class Replica:
             self.backing = Backing(options, self.registry, loads, clock=self.clock)
         except ValueError as error:
             raise GatewayError(f"the URL of Redis can't be used: {error}") from error
+        try:
+            self.sharing = Sharing(options.redis_url, self.view.models, self.registry, os.environ, self.clock)
+        except StatesyncNeedsRedis as error:
+            raise GatewayError(str(error)) from error
         self.leases = Leases(loads, options.envoy.renew_interval_s * RENEWALS_MISSED)
         self.settling = Settling(self.leases, self.backing.limiter, self.metrics)
         self.room = WaitingRoom()
         self.waker = Waker(cluster, RuntimeClient(session, _token(options.runtime_token_file)), self.registry)
         self.watching = Watching(cluster, self.view, profiles.reader(knobs), options.scope)
         self.watching.on_change.append(self._model_changed)
+        self.watching.on_pod_gone.append(self.sharing.pod_gone)
         self.registry.register(ListAges(self.watching))
         self.scraper = Scraper(session, self.readings, self.registry, period_s=options.scrape_period_s, wall=self.clock)
         self.keys = _keys(options)
         self.exchange = DecidingExchange(
             Parts(
                 view=self.view,
-                book=StrategyBook(),
+                book=StrategyBook(prefixes=self.sharing.prefixes, pins=self.sharing.pins),
                 users=self.backing.users,
                 limiter=self.backing.limiter,
                 leases=self.leases,
@@ -147,6 +154,7 @@ class Replica:
             )
             self.gateway = await stack.enter_async_context(envoy)
             await self.backing.start()
+            self.sharing.start()
             self._run(self.watching.run(), "watches")
             self._run(self.scraper.run(), "engine metrics")
             self._run(self._sweep(), "leases")
@@ -172,6 +180,7 @@ class Replica:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.waker.close()
+        await self.sharing.close()
         await self.backing.close()
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -208,6 +217,7 @@ class Replica:
                 "cluster": self._cluster_status,
                 "requests": self._request_status,
                 "limits": self.backing.status,
+                "learned": self.sharing.status,
             },
         )
 

@@ -51,6 +51,8 @@ class Watching:
     def __init__(self, cluster: Cluster, view: View, parse_config: ParseConfig, scope: Scope = Scope()) -> None:
         self.on_change: list[OnChange] = []
         """Told of each model that is another one now, after the view has it."""
+        self.on_pod_gone: list[Callable[[str], None]] = []
+        """Told the UID of a Pod that is gone, or speaks of no model any more."""
         self._cluster = cluster
         self._view = view
         self._scope = scope
@@ -58,7 +60,7 @@ class Watching:
         self._is_refreshing = False
         claims = partial(_take, self._catalogue.set_claim, self._refresh_soon)
         adapters = partial(_take, self._catalogue.set_adapter, self._refresh_soon)
-        pods = partial(_take, self._catalogue.set_pod, self._refresh_soon)
+        pods = partial(_take, self._catalogue.set_pod, self._refresh_soon, gone=self._pod_gone)
         self._pods = self._watch(
             PODS, facts.parse_pod, pods, keeps=facts.says_something, label_selector=scope.pod_selector
         )
@@ -128,6 +130,10 @@ class Watching:
 
     # --- models
 
+    def _pod_gone(self, old: Object) -> None:
+        for listener in self.on_pod_gone:
+            listener(old["metadata"]["uid"])
+
     def _refresh_soon(self) -> None:
         """Once for all events that one read brought: a list of a model's thousand Pods makes it once."""
         if not self._is_refreshing:
@@ -160,13 +166,25 @@ def _slim(read: Callable[[Object], Any], obj: Object) -> Object:
     return {"metadata": identity, "facts": read(obj)}
 
 
+def _nothing_else(old: Object) -> None:
+    """Of kinds whose end concerns their models alone."""
+
+
 def _take(
-    put: Callable[[Key, Any], None], done: Callable[[], None], change: Change, old: Object | None, new: Object | None
+    put: Callable[[Key, Any], None],
+    done: Callable[[], None],
+    change: Change,
+    old: Object | None,
+    new: Object | None,
+    *,
+    gone: Callable[[Object], None] = _nothing_else,
 ) -> None:
     """An ``OnEvent``."""
     obj = new or old
     assert obj is not None, "the watch gives the old object, the new one, or both"
     put(key_of(obj), new["facts"] if new is not None else None)
+    if new is None:
+        gone(obj)
     done()
 
 

@@ -130,6 +130,20 @@ async def test_the_pods_of_a_list_make_their_model_once(server):
         assert len(found.view.models["m"].endpoints) == 50
 
 
+async def test_a_pod_that_is_gone_is_told_by_its_uid_and_one_that_is_not_ready_is_not(server):
+    server.put("pods", pod("a", labels={NAME: "m"}, uid="first"))
+    async with following(server) as found:
+        gone = []
+        found.on_pod_gone.append(gone.append)
+        server.put("pods", pod("a", labels={NAME: "m"}, uid="first", ready=False))
+        await until(lambda: not found.view.models["m"].endpoints)
+        assert gone == []
+        server.put("pods", pod("a", labels={NAME: "m"}, uid="second"))
+        await until(lambda: gone == ["first"])
+        server.remove("pods", "a")
+        await until(lambda: gone == ["first", "second"])
+
+
 async def test_a_model_that_is_gone_leaves_no_counts_behind(server):
     server.put("pods", pod("a", labels={NAME: "m"}))
     async with following(server) as found:
