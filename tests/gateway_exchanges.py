@@ -10,7 +10,7 @@ from aibrix_operator.gateway.decide import Settings
 from aibrix_operator.gateway.deciding_exchange import DecidingExchange, ExchangeSettings, Parts
 from aibrix_operator.gateway.exchange import Forwarded, Refused
 from aibrix_operator.gateway.leases import Leases
-from aibrix_operator.gateway.limits.limiter import User
+from aibrix_operator.gateway.limits.limiter import Granted, User
 from aibrix_operator.gateway.limits.memory import MemoryLimiter
 from aibrix_operator.gateway.limits.users import Mode, Policy, Users
 from aibrix_operator.gateway.strategies.book import StrategyBook
@@ -74,10 +74,10 @@ class DeferredLimiter(MemoryLimiter):
         """All that was asked; what is granted to nobody is taken back."""
         for charge, answer in self.asked:
             admission = super().admit(charge)
-            if answer.cancelled():
-                self.refund(admission, charge.now_s)
-            else:
+            if not answer.cancelled():
                 answer.set_result(admission)
+            elif isinstance(admission, Granted):
+                self.refund(admission, charge.now_s)
         self.asked.clear()
 
 
@@ -109,7 +109,7 @@ class Gateway:
         self.watching = Watching()
         self.limiter = MemoryLimiter() if limiter is None else limiter
         self.leases = Leases(seen.loads, 60.0)
-        self.room = WaitingRoom() if room is None else room
+        self.room = WaitingRoom(600.0) if room is None else room
         store = Store(*users) if store is None else store
         parts = Parts(
             view=seen,
@@ -126,9 +126,13 @@ class Gateway:
         clock = lambda: self.now_s  # noqa: E731 - the clock is the attribute, whatever it is by then
         self.exchange = DecidingExchange(parts, settings, clock=clock, wall=clock, random=Random(0))
 
+    def question(self, body=None, **given):
+        """A chat request where nothing else is said."""
+        return question(chat() if body is None else body, **given)
+
     def ask(self, body=None, **given):
         """The answer, which must not have to be waited for."""
-        answer = self.exchange.answer(question(chat() if body is None else body, **given))
+        answer = self.exchange.answer(self.question(body, **given))
         assert isinstance(answer, (Forwarded, Refused)), answer
         return answer
 
@@ -138,7 +142,7 @@ class Gateway:
 
     def later(self, body=None, **given):
         """The answer, which has to be waited for and is not yet."""
-        answer = self.exchange.answer(question(chat() if body is None else body, **given))
+        answer = self.exchange.answer(self.question(body, **given))
         assert not isinstance(answer, (Forwarded, Refused)), answer
         return answer
 

@@ -106,7 +106,7 @@ class Replica:
             raise GatewayError(str(error)) from error
         self.leases = Leases(loads, options.envoy.renew_interval_s * RENEWALS_MISSED)
         self.settling = Settling(self.leases, self.backing.limiter, self.metrics)
-        self.room = WaitingRoom()
+        self.room = WaitingRoom(options.envoy.timeout_s)
         self.waker = Waker(cluster, RuntimeClient(session, _token(options.runtime_token_file)), self.registry)
         self.watching = Watching(cluster, self.view, profiles.reader(knobs), options.scope)
         self.watching.on_change.append(self._model_changed)

@@ -1,7 +1,6 @@
 """The exchange that decides: key, user, body, decision, limits, lease, in this order.
 
-What needs no waiting is answered within the call. The steps are a generator that yields what has to be awaited, so that
-the same steps run with and without an event loop's help: an awake model with limits in memory never touches asyncio.
+What needs no waiting is answered within the call: an awake model with limits in memory never touches asyncio.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol
 
-from aibrix_operator.gateway import answers, refusals
+from aibrix_operator.gateway import answers, refusals, stepping
 from aibrix_operator.gateway.decide import Settings, StrategyBook, decide
 from aibrix_operator.gateway.exchange import Answer, Question
 from aibrix_operator.gateway.headers import TRACEPARENT, USER
@@ -25,6 +24,7 @@ from aibrix_operator.gateway.limits.limiter import Admission, Charge, Denied, Gr
 from aibrix_operator.gateway.limits.users import Users
 from aibrix_operator.gateway.parsing import entry, identity
 from aibrix_operator.gateway.request import Api, Request
+from aibrix_operator.gateway.stepping import Steps
 from aibrix_operator.gateway.strategies.base import BEFORE
 from aibrix_operator.gateway.verdict import Forward, Refuse, Verdict, Wait
 from aibrix_operator.gateway.view import View, WakeTarget
@@ -32,9 +32,6 @@ from aibrix_operator.gateway.waiting_room import WaitingRoom
 
 LOG = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
-_Steps: TypeAlias = Generator[Awaitable[Any], Any, _T]
-"""Yields what is to be awaited and is sent its result. (``Any``: each step knows what it asked for.)"""
 _ANSWERS_AT_LENGTH: Final = frozenset({Api.CHAT, Api.MESSAGES, Api.COMPLETIONS, Api.RESPONSES})
 """APIs whose answer takes tokens beside the prompt's."""
 MOST_RESERVED_TOKENS: Final = 2**31
@@ -119,16 +116,9 @@ class DecidingExchange:
     def answer(self, question: Question) -> Answer | Awaitable[Answer]:
         """See ``Exchange``."""
         asked = _Asked(identity.request_id(question.headers.get(TRACEPARENT)), self._clock())
-        steps = self._steps(question, asked)
-        try:
-            waited_for = next(steps)
-        except StopIteration as done:
-            return _answer_of(done)
-        except Exception as error:
-            return self._fault(asked, error)
-        return _Later(steps, waited_for, lambda error: self._fault(asked, error))
+        return stepping.run(self._steps(question, asked), lambda error: self._fault(asked, error))
 
-    def _steps(self, question: Question, asked: _Asked) -> _Steps[Answer]:
+    def _steps(self, question: Question, asked: _Asked) -> Steps[Answer]:
         keys = self._parts.keys
         holder = keys.holder(question.headers) if keys is not None else None
         if keys is not None and holder is None:
@@ -154,7 +144,7 @@ class DecidingExchange:
 
     # --- a request that can be decided
 
-    def _admitted(self, request: Request, asked: _Asked) -> _Steps[Answer]:
+    def _admitted(self, request: Request, asked: _Asked) -> Steps[Answer]:
         """Decide and charge, once more if the engine was gone when the charge had been waited for."""
         while True:
             verdict = yield from self._verdict(request, asked)
@@ -171,7 +161,7 @@ class DecidingExchange:
                 continue
             return self._forwarded(request, verdict, admission, asked)
 
-    def _verdict(self, request: Request, asked: _Asked) -> _Steps[Forward | Refuse]:
+    def _verdict(self, request: Request, asked: _Asked) -> Steps[Forward | Refuse]:
         """The decision, after as much waiting for the model as its profile grants."""
         verdict = yield from self._decide(request)
         if not isinstance(verdict, Wait):
@@ -192,7 +182,7 @@ class DecidingExchange:
             seat.leave()
             asked.held_s += self._clock() - entered_s
 
-    def _decide(self, request: Request) -> _Steps[Verdict]:
+    def _decide(self, request: Request) -> Steps[Verdict]:
         """The decision, made again where a strategy first had something to read."""
         parts = self._parts
         verdict = decide(request, parts.view, parts.book, self._settings.decision, self._wall(), self._random)
@@ -222,17 +212,16 @@ class DecidingExchange:
             tokens += self._settings.default_output_tokens if limit is None else limit
         return min(tokens, MOST_RESERVED_TOKENS)
 
-    def _waited_for(self, admitting: Awaitable[Admission]) -> _Steps[Admission]:
+    def _waited_for(self, admission: Awaitable[Admission]) -> Steps[Admission]:
         """Its result. Who stops waiting gives back what was granted meanwhile: nobody else knows of it."""
+        admitting = asyncio.ensure_future(admission)
         try:
-            admission: Admission = yield admitting
-        except BaseException:  # cancelled, or never awaited at all
-            if isinstance(admitting, asyncio.Future) and not admitting.cancel() and not admitting.cancelled():
-                granted = None if admitting.exception() else admitting.result()
-                if isinstance(granted, Granted):
-                    self._parts.limiter.refund(granted, self._wall())
+            yield admitting
+        except GeneratorExit:
+            if not admitting.cancel() and isinstance(granted := admitting.result(), Granted):
+                self._parts.limiter.refund(granted, self._wall())
             raise
-        return admission
+        return admitting.result()
 
     def _is_still_there(self, verdict: Forward, granted: Granted) -> bool:
         model = self._parts.view.models.get(verdict.model.name)
@@ -254,7 +243,7 @@ class DecidingExchange:
 
     # --- a request that ends here
 
-    def _refused_and_charged(self, refuse: Refuse, asked: _Asked) -> _Steps[Answer]:
+    def _refused_and_charged(self, refuse: Refuse, asked: _Asked) -> Steps[Answer]:
         """A known user pays for a refusal with a request, and is told first of what else is used up."""
         user = asked.user
         if user is not None:
@@ -287,32 +276,3 @@ class DecidingExchange:
 
     def _took_s(self, asked: _Asked) -> float:
         return self._clock() - asked.began_s - asked.held_s
-
-
-class _Later(Awaitable[Answer]):
-    """The answer of steps that wait. Dropped without being awaited, it lets them give back what they hold, too."""
-
-    def __init__(self, steps: _Steps[Answer], waited_for: Awaitable[Any], fault: Callable[[Exception], Answer]) -> None:
-        self._steps = steps
-        self._waited_for = waited_for
-        self._fault = fault
-
-    def __await__(self) -> Generator[Any, Any, Answer]:
-        steps, waited_for = self._steps, self._waited_for
-        try:
-            while True:
-                try:
-                    result = yield from waited_for.__await__()
-                except BaseException as error:  # also a cancellation
-                    waited_for = steps.throw(error)
-                else:
-                    waited_for = steps.send(result)
-        except StopIteration as done:
-            return _answer_of(done)
-        except Exception as error:
-            return self._fault(error)
-
-
-def _answer_of(done: StopIteration) -> Answer:
-    answer: Answer = done.value
-    return answer

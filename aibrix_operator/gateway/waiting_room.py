@@ -10,16 +10,16 @@ from typing import Final
 
 MOST_PER_MODEL: Final = 256
 MOST_WHOLE: Final = 4096
-LONGEST_S: Final = 300.0
+OF_TIMEOUT: Final = 0.9
+"""Of the time after which Envoy gives a request up: who has waited so long is told by us, and why."""
 
 
 class WaitingRoom:
     """So many requests may wait for one model, so many in all, and each for so long: what waits holds its prompt."""
 
-    def __init__(
-        self, most_per_model: int = MOST_PER_MODEL, most_whole: int = MOST_WHOLE, longest_s: float = LONGEST_S
-    ) -> None:
-        self.longest_s = longest_s
+    def __init__(self, timeout_s: float, *, most_per_model: int = MOST_PER_MODEL, most_whole: int = MOST_WHOLE) -> None:
+        """``timeout_s``: after which Envoy gives a request up."""
+        self.longest_s = timeout_s * OF_TIMEOUT
         self._most_per_model = most_per_model
         self._most_whole = most_whole
         self._seats: dict[str, set[Seat]] = {}

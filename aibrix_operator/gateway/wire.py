@@ -148,7 +148,7 @@ class _Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        known = _READ.get(name)
+        known = _READ.get(name.lower())
         if known is None:
             return
         text = value.decode("latin-1")

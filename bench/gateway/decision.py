@@ -147,7 +147,7 @@ def answering(size: int, times: int, config: object = None, **headers: str) -> f
         limiter=limiter,
         leases=leases,
         waker=nobody,
-        room=WaitingRoom(),
+        room=WaitingRoom(600.0),
         observer=nobody,
         keys=Keys({KEY: None}),
     )

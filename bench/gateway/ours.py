@@ -108,7 +108,7 @@ async def _ours(
             limiter=limiter,
             leases=leases,
             waker=_NobodySleeps(),
-            room=WaitingRoom(),
+            room=WaitingRoom(600.0),
             observer=metrics,
         )
         exchange = DecidingExchange(parts, ExchangeSettings(Settings("least-request")))

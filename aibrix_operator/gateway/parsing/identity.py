@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import re
-import uuid
 
 _TRACE_ID = re.compile(r"[0-9A-Fa-f]{32}")
 
@@ -14,7 +14,14 @@ def request_id(traceparent: str | None) -> str:
         parts = traceparent.split("-")
         if len(parts) == 4 and _TRACE_ID.fullmatch(parts[1]):
             return parts[1]
-    return str(uuid.uuid4())
+    return _fresh()
+
+
+def _fresh() -> str:
+    """A UUID of version 4. Made by hand, because uuid's own takes a tenth of a whole decision's time."""
+    digits = f"{random.getrandbits(128):032x}"
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def text(value: str | None) -> str:
