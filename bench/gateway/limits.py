@@ -1,7 +1,7 @@
 """What limits cost: ``python -m bench.gateway.limits``.
 
-In memory: CPU of one request's admission, lease and settlement, with more and more limits. In Redis, which runs on this
-machine: requests a second of clients that ask, settle and ask again, the calls that they share, and how long each waits.
+In memory: CPU of one request's admission, lease and settlement, with more and more limits. In Redis, which runs on the
+same machine: requests a second of clients that ask, settle and ask again, the calls that they share, and their waits.
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ import asyncio
 import gc
 import itertools
 import platform
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -45,6 +41,7 @@ from aibrix_operator.gateway.settling import Settling
 from aibrix_operator.gateway.strategies.base import Ask, Pick, Usage
 from aibrix_operator.gateway.verdict import Forward, RateLimit
 from aibrix_operator.gateway.view import Endpoint, Model
+from bench.gateway.redis_server import redis_server
 
 ROUNDS = 5
 NEVER = 10**12
@@ -184,35 +181,6 @@ def _calls(asking: redis.Redis) -> int:
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
 
 
-@contextmanager
-def redis_server() -> Iterator[str]:
-    """The one beside the interpreter, on a free loopback port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        program = str(Path(sys.executable).parent / "redis-server")
-        words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
-        server = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        try:
-            url = f"redis://127.0.0.1:{port}/0"
-            deadline_s = time.monotonic() + 10
-            while not _answers(url) and time.monotonic() < deadline_s:
-                time.sleep(0.01)  # a real process is polled
-            yield url
-        finally:
-            server.kill()
-            server.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with redis.Redis.from_url(url) as asking:
-            return bool(asking.ping())
-    except redis.ConnectionError:
-        return False
-
-
 def main(
     times: Annotated[int, typer.Option(help="Requests of each round in memory.")] = 20_000,
     seconds: Annotated[float, typer.Option(help="Length of each run over Redis.")] = 3,
@@ -229,7 +197,7 @@ def main(
         memory.add_row(name, *(f"{cost:.1f}" for cost in costs))
     rich.print(memory)
     over = Table("in Redis", "clients", "requests/s", "calls/s", "p50 ms", "p99 ms", "our CPU a request, µs")
-    with redis_server() as url:
+    with tempfile.TemporaryDirectory() as folder, redis_server(Path(folder)) as url:
         for name in ("model RPS", "in-flight cap", "all four"):
             for clients in (1, 16, 64):
                 run = uvloop.run(sharing(url, KINDS[name], clients, seconds))

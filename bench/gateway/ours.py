@@ -31,6 +31,9 @@ from aibrix_operator.gateway.envoy.settings import EnvoySettings
 from aibrix_operator.gateway.leases import Leases
 from aibrix_operator.gateway.limits.limiter import Limiter, User
 from aibrix_operator.gateway.limits.memory import MemoryLimiter
+from aibrix_operator.gateway.limits.redis import RedisLimiter
+from aibrix_operator.gateway.limits.running import RunningCounts
+from aibrix_operator.gateway.limits.store import Store
 from aibrix_operator.gateway.limits.users import Mode, Policy, Users
 from aibrix_operator.gateway.loads import Loads
 from aibrix_operator.gateway.metrics import Metrics
@@ -41,6 +44,7 @@ from aibrix_operator.gateway.strategies.book import StrategyBook
 from aibrix_operator.gateway.view import Endpoint, Model, View, WakeTarget
 from aibrix_operator.gateway.waiting_room import WaitingRoom
 from bench.gateway.contenders import free_port
+from bench.gateway.redis_server import redis_server
 
 MODELS = 1000
 """Known to the gateway; one of them is asked."""
@@ -99,7 +103,7 @@ async def _ours(
         name = "m" if number == 0 else f"m-{number}"
         view.models[name] = _model(name, engines, limits)
     metrics = Metrics(lambda: view.models, "bench")
-    async with _limiter(limits, folder) as limiter:
+    async with _limiter(limits, loads, folder) as limiter:
         leases = Leases(loads, 60.0)
         parts = Parts(
             view=view,
@@ -111,11 +115,11 @@ async def _ours(
             room=WaitingRoom(600.0),
             observer=metrics,
         )
-        exchange = DecidingExchange(parts, ExchangeSettings(Settings("least-request")))
+        exchange = DecidingExchange(parts, ExchangeSettings(Settings("least-request")), clock=time.time, wall=time.time)
         settling = Settling(leases, limiter, metrics)
 
         def ended(entry: LogEntry) -> None:
-            settling.take((entry,), time.monotonic())
+            settling.take((entry,), time.time())
 
         settings = EnvoySettings(
             listen=Address("127.0.0.1", port),
@@ -142,8 +146,22 @@ def _model(name: str, engines: Sequence[int], limits: Limits) -> Model:
 
 
 @contextlib.asynccontextmanager
-async def _limiter(limits: Limits, folder: Path) -> AsyncIterator[Limiter]:
-    yield MemoryLimiter()
+async def _limiter(limits: Limits, loads: Loads, folder: Path) -> AsyncIterator[Limiter]:
+    if limits is not Limits.REDIS:
+        yield MemoryLimiter()
+        return
+    with redis_server(folder) as url:
+        store = Store(url)
+        # Closed: a Redis that falls behind shows as errors, and not as the figures of limits in memory.
+        limiter = RedisLimiter(store, Policy.CLOSED, "bench:1")
+        await store.start()
+        exchange = asyncio.create_task(RunningCounts(store, loads, limiter, "bench:1").run())
+        try:
+            yield limiter
+        finally:
+            exchange.cancel()
+            await asyncio.gather(exchange, return_exceptions=True)
+            await store.stop()
 
 
 @contextlib.asynccontextmanager
