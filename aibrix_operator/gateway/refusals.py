@@ -8,8 +8,14 @@ from aibrix_operator.gateway.view import Standing
 
 _UNAVAILABLE = "service_unavailable"
 _RATE_LIMITED = "rate_limit_exceeded"
+_QUOTED = 300
+"""Characters of what a client named that its error repeats: a name may be as long as a body."""
 NOT_READ_YET_S = 1
 """Retry-After while the first lists are being read, which takes a second or two."""
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
 
 
 def wrong_key() -> Refuse:
@@ -19,7 +25,7 @@ def wrong_key() -> Refuse:
 
 def unknown_user(name: str) -> Refuse:
     """The user store does not know the user, and only known ones are served."""
-    return Refuse(401, f"user {name} is not known", "invalid_user", "user", {headers.ERROR_USER: "true"})
+    return Refuse(401, f"user {_quoted(name)} is not known", "invalid_user", "user", {headers.ERROR_USER: "true"})
 
 
 def no_user() -> Refuse:
@@ -55,7 +61,7 @@ def no_stream_usage() -> Refuse:
 
 def no_such_model(name: str) -> Refuse:
     """Nothing serves that name."""
-    message = f"model {name} does not exist"
+    message = f"model {_quoted(name)} does not exist"
     return Refuse(400, message, "model_not_found", "model", {headers.ERROR_NO_BACKENDS: name})
 
 
@@ -63,7 +69,7 @@ def not_read_yet(name: str) -> Refuse:
     """The first lists are not in: the name may be one that was not read yet."""
     return Refuse(
         503,
-        f"model {name} is not known yet: the gateway is starting; retry shortly",
+        f"model {_quoted(name)} is not known yet: the gateway is starting; retry shortly",
         _UNAVAILABLE,
         "model",
         {headers.ERROR_NO_BACKENDS: name},
@@ -99,7 +105,7 @@ def _routing(status: int, message: str, code: str | None = None) -> Refuse:
 
 def bad_strategy(text: str) -> Refuse:
     """No strategy of that name, or a mixture that cannot be."""
-    return _routing(400, f"incorrect routing strategy {text}")
+    return _routing(400, f"incorrect routing strategy {_quoted(text)}")
 
 
 def no_strategy(name: str) -> Refuse:
@@ -114,7 +120,7 @@ def no_strategy(name: str) -> Refuse:
 
 def bad_filter(reason: str) -> Refuse:
     """``external-filter`` is no label selector."""
-    return _routing(400, f"incorrect {headers.EXTERNAL_FILTER}: {reason}")
+    return _routing(400, f"incorrect {headers.EXTERNAL_FILTER}: {_quoted(reason)}")
 
 
 def nothing_left(name: str) -> Refuse:

@@ -152,6 +152,18 @@ def test_an_empty_strategy_is_unset(headers):
     assert forwarded(asked(**headers), view(model()), default="random").strategy == "random"
 
 
+def test_an_error_repeats_only_so_much_of_what_the_client_named():
+    long = "n" * 1_000_000
+    for refuse in (
+        refused(asked(long), view()),
+        refused(asked(long), view(is_synced=False)),
+        refused(asked(routing_strategy=long), view(model())),
+        refused(asked(external_filter=long), view(model())),
+    ):
+        assert len(refuse.body()) < 600
+        assert all(len(value) <= 256 for _, value in refuse.response_headers())
+
+
 # --- candidates
 
 ZONES = [endpoint(0, zone="a"), endpoint(1, zone="b"), endpoint(2)]
