@@ -114,12 +114,16 @@ def _strip() -> Json:
 def _filters(settings: EnvoySettings) -> list[Json]:
     """A request passes them from first to last, an answer from last to first."""
     return [
-        _named(routes.HIDDEN_FAILURES, _normaliser(settings, _is_hidden_failure())),
-        _named(routes.ENGINE_ERRORS, _normaliser(settings, _is_engine_error())),
-        _named(routes.JSON_USAGE, usage.json_filter()),
+        _named(routes.ENGINE_ERRORS, _shape_errors(settings)),
+        _named(routes.JSON_USAGE, usage.json_filter(names_model=True)),
+        _named(routes.JSON_USAGE_ALONE, usage.json_filter(names_model=False)),
         _named(routes.STREAM_USAGE, stream_usage.lua_filter()),
         _named(routes.AUTHZ, _ask(settings)),
-        _named("envoy.filters.http.router", {"@type": f"{_TYPE}extensions.filters.http.router.v3.Router"}),
+        # Without counters by status: the log tells more.
+        _named(
+            "envoy.filters.http.router",
+            {"@type": f"{_TYPE}extensions.filters.http.router.v3.Router", "dynamic_stats": False},
+        ),
     ]
 
 
@@ -134,6 +138,7 @@ def _ask(settings: EnvoySettings) -> Json:
         "with_request_body": {"max_request_bytes": settings.body_limit_bytes, "allow_partial_message": False},
         "status_on_error": {"code": "ServiceUnavailable"},
         "clear_route_cache": True,
+        "charge_cluster_response_stats": False,
         "http_service": {
             "server_uri": {"uri": "http://gateway", "cluster": QUESTIONS, "timeout": f"{settings.timeout_s}s"},
             "authorization_response": {
@@ -165,8 +170,8 @@ def _access_log(settings: EnvoySettings) -> Json:
     }
 
 
-def _normaliser(settings: EnvoySettings, predicate: Json) -> Json:
-    """The filter that changes an answer's body, made for those answers alone that ``predicate`` names."""
+def _shape_errors(settings: EnvoySettings) -> Json:
+    """The filter that changes an answer's body, made for those answers alone that failed."""
     timeout = f"{settings.timeout_s}s"
     processor = {
         "@type": f"{_TYPE}extensions.filters.http.ext_proc.v3.ExternalProcessor",
@@ -190,8 +195,8 @@ def _normaliser(settings: EnvoySettings, predicate: Json) -> Json:
             "matcher_list": {
                 "matchers": [
                     {
-                        "predicate": predicate,
-                        "on_match": {"action": _named("normalise", action)},
+                        "predicate": {"or_matcher": {"predicate": [_is_engine_error(), _is_hidden_failure()]}},
+                        "on_match": {"action": _named("shape-errors", action)},
                     }
                 ]
             }

@@ -15,16 +15,18 @@ ENGINES: Final = "engines"
 OWN_API: Final = "api"
 """Cluster: our HTTP server."""
 AUTHZ: Final = "envoy.filters.http.ext_authz"
-JSON_USAGE: Final = "json-usage"
-STREAM_USAGE: Final = "stream-usage"
-HIDDEN_FAILURES: Final = "hidden-failures"
 ENGINE_ERRORS: Final = "engine-errors"
+JSON_USAGE: Final = "json-usage"
+"""Of answers that name their model, else they are failures that pass for a 200."""
+JSON_USAGE_ALONE: Final = "json-usage-alone"
+STREAM_USAGE: Final = "stream-usage"
 
 _MEDIA: Final = (Api.IMAGES, Api.VIDEO, Api.TRANSCRIPTIONS, Api.TRANSLATIONS)
-_WITH_MODEL: Final = (Api.CHAT, Api.MESSAGES, Api.COMPLETIONS, Api.RESPONSES)
-"""Their answers name the model, else they are failures that pass for a 200."""
-_JSON_USAGE: Final = (*_WITH_MODEL, Api.TRANSCRIPTIONS, Api.TRANSLATIONS)
-"""Embeddings and images are long, and the others say nothing of tokens."""
+_USAGE: Final = {
+    **dict.fromkeys((Api.CHAT, Api.MESSAGES, Api.COMPLETIONS, Api.RESPONSES), (JSON_USAGE, STREAM_USAGE)),
+    **dict.fromkeys((Api.TRANSCRIPTIONS, Api.TRANSLATIONS), (JSON_USAGE_ALONE, STREAM_USAGE)),
+}
+"""Filters of an API. Answers of the others say nothing of tokens, or are too long to be held back: embeddings."""
 _UNHEARD: Final = ["accept-encoding"]
 """A compressed answer could not be looked into: it would pass for one that is not JSON."""
 _DISABLED: Final = {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": True}
@@ -51,11 +53,9 @@ def route_config(settings: EnvoySettings) -> Json:
 
 
 def _engine_route(api: Api, settings: EnvoySettings) -> Json:
-    filters: Json = {AUTHZ: _media_body(settings)} if api in _MEDIA else {}
-    if api not in _JSON_USAGE:
-        filters[JSON_USAGE] = _DISABLED
-    if api not in _WITH_MODEL:
-        filters[HIDDEN_FAILURES] = _DISABLED
+    filters = _usage_off(_USAGE.get(api, ()))
+    if api in _MEDIA:
+        filters[AUTHZ] = _media_body(settings)
     return {
         "match": {"path": str(api), "headers": [_method("POST")]},
         "route": {"cluster": ENGINES, "timeout": "0s"},
@@ -118,7 +118,12 @@ def _says(match: Json, status: int, message: str, extra: dict[str, str]) -> Json
 
 
 def _all_off() -> Json:
-    return dict.fromkeys((AUTHZ, JSON_USAGE, STREAM_USAGE, HIDDEN_FAILURES, ENGINE_ERRORS), _DISABLED)
+    return {AUTHZ: _DISABLED, ENGINE_ERRORS: _DISABLED, **_usage_off(())}
+
+
+def _usage_off(but: tuple[str, ...]) -> Json:
+    """Filters that read usage, but those of one API, are not made."""
+    return {name: _DISABLED for name in (JSON_USAGE, JSON_USAGE_ALONE, STREAM_USAGE) if name not in but}
 
 
 def _method(method: str) -> Json:

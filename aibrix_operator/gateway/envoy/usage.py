@@ -37,10 +37,13 @@ MEMBERS: Final = {
 """Member of a usage → key."""
 
 
-def json_filter() -> Json:
-    """Reads whole JSON answers. It holds an answer back until it is complete, so it is off where answers are long."""
+def json_filter(*, names_model: bool) -> Json:
+    """Reads whole JSON answers. It holds an answer back until it is complete, so it is off where answers are long.
+
+    With ``names_model`` it marks answers without ``model``, which are failures that pass for a 200.
+    """
     rules: list[Json] = [_rule(("usage", member), key) for member, key in MEMBERS.items()]
-    model = {
+    model: Json = {
         "selectors": [{"key": "model"}],
         # Of a rule without it Envoy 1.40 never looks at on_missing.
         "on_present": {"metadata_namespace": NAMESPACE, "key": "model"},
@@ -51,7 +54,7 @@ def json_filter() -> Json:
         "@type": "type.googleapis.com/envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
         "response_rules": {
             "allow_content_types_regex": {"regex": r"application/json.*"},
-            "rules": [*rules, model],
+            "rules": [*rules, model] if names_model else rules,
         },
     }
 
