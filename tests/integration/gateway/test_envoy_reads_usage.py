@@ -62,6 +62,8 @@ async def played(gateway, engine, reply, path="/v1/chat/completions"):
             },
             21,
         ),
+        ("/v1/audio/transcriptions", {"type": "tokens", "input_tokens": 8, "output_tokens": 2, "total_tokens": 10}, 10),
+        ("/v1/audio/transcriptions", {"type": "duration", "seconds": 3}, None),
         ("/v1/chat/completions", None, None),
     ],
 )
