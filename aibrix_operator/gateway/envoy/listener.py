@@ -115,9 +115,9 @@ def _filters(settings: EnvoySettings) -> list[Json]:
     """A request passes them from first to last, an answer from last to first."""
     return [
         _named(routes.ENGINE_ERRORS, _shape_errors(settings)),
+        _named(routes.STREAM_USAGE, _read_streams()),
         _named(routes.JSON_USAGE, usage.json_filter(names_model=True)),
         _named(routes.JSON_USAGE_ALONE, usage.json_filter(names_model=False)),
-        _named(routes.STREAM_USAGE, stream_usage.lua_filter()),
         _named(routes.AUTHZ, _ask(settings)),
         # Without counters by status: the log tells more.
         _named(
@@ -172,34 +172,43 @@ def _access_log(settings: EnvoySettings) -> Json:
 
 def _shape_errors(settings: EnvoySettings) -> Json:
     """The filter that changes an answer's body, made for those answers alone that failed."""
+    composite = _named("composite", {"@type": f"{_TYPE}extensions.filters.http.composite.v3.Composite"})
+    action = {
+        "@type": f"{_TYPE}extensions.filters.http.composite.v3.ExecuteFilterAction",
+        "typed_config": _named("envoy.filters.http.ext_proc", _error_shaper(settings)),
+    }
+    return _matched(composite, {"or_matcher": {"predicate": [_is_engine_error(), _is_hidden_failure()]}}, action)
+
+
+def _read_streams() -> Json:
+    """A filter that other answers pass by. Not made on demand as the one above: that would compile its script anew."""
+    script = _named("envoy.filters.http.lua", stream_usage.lua_filter())
+    skip = {"@type": f"{_TYPE}extensions.filters.common.matcher.action.v3.SkipFilter"}
+    return _matched(script, {"not_matcher": _is_stream()}, skip)
+
+
+def _matched(http_filter: Json, predicate: Json, action: Json) -> Json:
+    """``http_filter``, with ``action`` on answers that ``predicate`` names."""
+    matcher = {"predicate": predicate, "on_match": {"action": _named("action", action)}}
+    return {
+        "@type": f"{_TYPE}extensions.common.matching.v3.ExtensionWithMatcher",
+        "extension_config": http_filter,
+        "xds_matcher": {"matcher_list": {"matchers": [matcher]}},
+    }
+
+
+def _error_shaper(settings: EnvoySettings) -> Json:
     timeout = f"{settings.timeout_s}s"
-    processor = {
+    return {
         "@type": f"{_TYPE}extensions.filters.http.ext_proc.v3.ExternalProcessor",
         "grpc_service": {"envoy_grpc": {"cluster_name": REPORTS}, "timeout": timeout},
         "message_timeout": timeout,
+        "failure_mode_allow": True,  # better the engine's words than none
         "processing_mode": {
             "request_header_mode": "SKIP",
             "response_header_mode": "SEND",
             "request_body_mode": "NONE",
             "response_body_mode": "BUFFERED",
-        },
-    }
-    action = {
-        "@type": f"{_TYPE}extensions.filters.http.composite.v3.ExecuteFilterAction",
-        "typed_config": _named("envoy.filters.http.ext_proc", processor),
-    }
-    return {
-        "@type": f"{_TYPE}extensions.common.matching.v3.ExtensionWithMatcher",
-        "extension_config": _named("composite", {"@type": f"{_TYPE}extensions.filters.http.composite.v3.Composite"}),
-        "xds_matcher": {
-            "matcher_list": {
-                "matchers": [
-                    {
-                        "predicate": {"or_matcher": {"predicate": [_is_engine_error(), _is_hidden_failure()]}},
-                        "on_match": {"action": _named("shape-errors", action)},
-                    }
-                ]
-            }
         },
     }
 
@@ -211,9 +220,12 @@ def _is_engine_error() -> Json:
 def _is_hidden_failure() -> Json:
     """A 200 without what a 200 has. The status is looked at first, because only it is known of every answer."""
     wrong = {"or_matcher": {"predicate": [_marked(usage.NO_MODEL), _marked(usage.NO_JSON)]}}
-    is_stream = _answer_header("content-type", "text/event-stream.*")
     status = _answer_header(":status", "200")
-    return _all_of(status, _answer_header(FROM_ENGINE, ".*"), {"not_matcher": is_stream}, wrong)
+    return _all_of(status, _answer_header(FROM_ENGINE, ".*"), {"not_matcher": _is_stream()}, wrong)
+
+
+def _is_stream() -> Json:
+    return _answer_header("content-type", "text/event-stream.*")
 
 
 def _all_of(*predicates: Json) -> Json:

@@ -16,17 +16,17 @@ OWN_API: Final = "api"
 """Cluster: our HTTP server."""
 AUTHZ: Final = "envoy.filters.http.ext_authz"
 ENGINE_ERRORS: Final = "engine-errors"
+STREAM_USAGE: Final = "stream-usage"
 JSON_USAGE: Final = "json-usage"
 """Of answers that name their model, else they are failures that pass for a 200."""
 JSON_USAGE_ALONE: Final = "json-usage-alone"
-STREAM_USAGE: Final = "stream-usage"
 
 _MEDIA: Final = (Api.IMAGES, Api.VIDEO, Api.TRANSCRIPTIONS, Api.TRANSLATIONS)
-_USAGE: Final = {
-    **dict.fromkeys((Api.CHAT, Api.MESSAGES, Api.COMPLETIONS, Api.RESPONSES), (JSON_USAGE, STREAM_USAGE)),
-    **dict.fromkeys((Api.TRANSCRIPTIONS, Api.TRANSLATIONS), (JSON_USAGE_ALONE, STREAM_USAGE)),
+_JSON_USAGE_OF: Final = {
+    **dict.fromkeys((Api.CHAT, Api.MESSAGES, Api.COMPLETIONS, Api.RESPONSES), JSON_USAGE),
+    **dict.fromkeys((Api.TRANSCRIPTIONS, Api.TRANSLATIONS), JSON_USAGE_ALONE),
 }
-"""Filters of an API. Answers of the others say nothing of tokens, or are too long to be held back: embeddings."""
+"""Answers of the others say nothing of tokens, or are too long to be held back: embeddings."""
 _UNHEARD: Final = ["accept-encoding"]
 """A compressed answer could not be looked into: it would pass for one that is not JSON."""
 _DISABLED: Final = {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": True}
@@ -53,7 +53,7 @@ def route_config(settings: EnvoySettings) -> Json:
 
 
 def _engine_route(api: Api, settings: EnvoySettings) -> Json:
-    filters = _usage_off(_USAGE.get(api, ()))
+    filters = _json_usage_off(_JSON_USAGE_OF.get(api))
     if api in _MEDIA:
         filters[AUTHZ] = _media_body(settings)
     return {
@@ -118,12 +118,11 @@ def _says(match: Json, status: int, message: str, extra: dict[str, str]) -> Json
 
 
 def _all_off() -> Json:
-    return {AUTHZ: _DISABLED, ENGINE_ERRORS: _DISABLED, **_usage_off(())}
+    return {AUTHZ: _DISABLED, ENGINE_ERRORS: _DISABLED, STREAM_USAGE: _DISABLED, **_json_usage_off(None)}
 
 
-def _usage_off(but: tuple[str, ...]) -> Json:
-    """Filters that read usage, but those of one API, are not made."""
-    return {name: _DISABLED for name in (JSON_USAGE, JSON_USAGE_ALONE, STREAM_USAGE) if name not in but}
+def _json_usage_off(but: str | None) -> Json:
+    return {name: _DISABLED for name in (JSON_USAGE, JSON_USAGE_ALONE) if name != but}
 
 
 def _method(method: str) -> Json:
