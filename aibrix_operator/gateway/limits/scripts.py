@@ -154,7 +154,7 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now - live_s, '+inf')
 local all = redis.call('HGETALL', KEYS[2])
 for at = 1, #all, 2 do
   if not live[all[at]] then
-    redis.call('HDEL', KEYS[2], all[at])
+    if not redis.call('ZSCORE', KEYS[1], all[at]) then redis.call('HDEL', KEYS[2], all[at]) end
   elseif all[at] ~= field then
     others[#others + 1] = all[at]
     others[#others + 1] = all[at + 1]

@@ -280,3 +280,16 @@ async def test_counts_of_a_gateway_that_died_are_forgotten(redis, redis_server):
         now_s, _ = await redis.time()
         await redis.zadd(keys.GATEWAYS, {dying.field: now_s - 4.1})
         await until(lambda: living.loads.count(pod) == 0)
+
+
+async def test_counts_of_a_gateway_that_stood_still_count_again_when_it_goes_on(two, redis):
+    still, living = two
+    (pod,) = endpoints(1)
+    still.loads.add(pod)
+    await until(lambda: living.loads.count(pod) == 1)
+    still._running.cancel()
+    now_s, _ = await redis.time()
+    await redis.zadd(keys.GATEWAYS, {still.field: now_s - 4.1})
+    await until(lambda: living.loads.count(pod) == 0)
+    await still.running.exchange()
+    await until(lambda: living.loads.count(pod) == 1)
