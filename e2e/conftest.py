@@ -21,6 +21,7 @@ from aibrix_operator.sandbox.state import Sandbox, SandboxError
 from e2e.api import ApiServer, eventually
 from e2e.gateway import Gateway, gateways_of
 from e2e.pool import ASLEEP, AWAKE, LARGE_CARD, SAMPLES, SMALL_CARD, EndlessAnswer, Pool, make_pool
+from tests.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parents[1]
 UPSTREAM_PYTHON = Path(os.environ.get("AIBRIX_UPSTREAM_PYTHON") or ROOT / ".cache/upstream/bin/python")
@@ -67,13 +68,25 @@ def nothing_left_of_killed_sessions() -> None:
 
 
 @pytest.fixture(scope="session")
-def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """What the gateways share their counts in."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def sandbox(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, redis: RedisServer
+) -> Iterator[Sandbox]:
     profiles = tmp_path_factory.mktemp("profiles") / "profiles.json"
     profiles.write_text(json.dumps(PROFILES))
     with pytest.MonkeyPatch.context() as patch:
         # The agent hands its environment on to the sidecars, and they to their engines.
         patch.setenv("AIBRIX_SIM_PROFILES", str(profiles))
         patch.setenv("AIBRIX_UPSTREAM_PYTHON", str(UPSTREAM_PYTHON))
+        patch.setenv("AIBRIX_REDIS_URL", redis.url)
         options = up.Options(
             cards=(SMALL_CARD,) * SMALL_CARDS + (LARGE_CARD,),
             gateways=GATEWAYS,
