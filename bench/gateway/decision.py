@@ -119,8 +119,8 @@ def cost_us(step: Callable[[int], None], times: int) -> float:
     return median(rounds)
 
 
-def deciding(pods: int, times: int, config: object = None, **headers: str) -> float:
-    """Of ``decide`` alone; the counts move by one between decisions, as they do when requests come and go."""
+def deciding(pods: int, times: int, config: object = None, *, counting: bool = False, **headers: str) -> float:
+    """Of ``decide`` alone, or ``counting`` each request at its engine, and one that ended, as leases do."""
     view, book, random, settings = view_of(pods, config), StrategyBook(), Random(1), Settings("least-request")
     requests = [request_of(question_of(f"org/model-{number}", 1000, **headers)) for number in range(10)]
     running: list[Endpoint] = []
@@ -128,6 +128,8 @@ def deciding(pods: int, times: int, config: object = None, **headers: str) -> fl
     def step(index: int) -> None:
         verdict = decide(requests[index % 10], view, book, settings, 1_800_000_000.0, random)
         assert isinstance(verdict, Forward)
+        if not counting:
+            return
         view.loads.add(verdict.endpoint)
         running.append(verdict.endpoint)
         if len(running) > 100:
@@ -169,6 +171,8 @@ def figures(times: int) -> dict[str, float]:
     return {
         "decide, least-request, 10 Pods": deciding(10, times),
         "decide, least-request, 1,000 Pods": deciding(1_000, times),
+        "decide and count, least-request, 10 Pods": deciding(10, times, counting=True),
+        "decide and count, least-request, 1,000 Pods": deciding(1_000, times, counting=True),
         "decide, random by header, 10 Pods": deciding(10, times, routing_strategy="random"),
         "decide, profile chosen by hints, 10 Pods": deciding(10, times, _PROFILES, config_profile="auto"),
         "decide, cap on requests at once, 10 Pods": deciding(10, times, _CAPPED),
