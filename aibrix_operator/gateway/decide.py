@@ -94,7 +94,7 @@ def decide(
         ask=ask,
         strategy=text,
         endpoint=pick.endpoint,
-        others=() if cap is None else _others(candidates, pick.endpoint, view),
+        others=() if cap is None else _others(candidates, pick.endpoint, model, view),
         rps=rps,
         inflight=cap,
         fallback=pick.fallback,
@@ -161,8 +161,12 @@ def _below(candidates: tuple[Endpoint, ...], model: Model, view: View, cap: int)
     return tuple(endpoint for endpoint in candidates if board.count(endpoint) < cap)
 
 
-def _others(candidates: tuple[Endpoint, ...], chosen: Endpoint, view: View) -> tuple[Endpoint, ...]:
-    best = heapq.nsmallest(MOST_OTHERS + 1, candidates, key=view.loads.count)
+def _others(candidates: tuple[Endpoint, ...], chosen: Endpoint, model: Model, view: View) -> tuple[Endpoint, ...]:
+    """The least loaded of the other candidates, least first."""
+    if candidates is model.endpoints:
+        best = view.loads.board(model).best(MOST_OTHERS + 1)
+    else:
+        best = heapq.nsmallest(MOST_OTHERS + 1, candidates, key=view.loads.count)
     return tuple(endpoint for endpoint in best if endpoint is not chosen)[:MOST_OTHERS]
 
 

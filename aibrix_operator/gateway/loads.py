@@ -42,6 +42,15 @@ class Board:
         """All that have the least."""
         return tuple(self._by_count.get(self.least, ()))
 
+    def best(self, most: int) -> list[Endpoint]:
+        """So many of those that have the least, in order. The cost grows with ``most``, not with all there are."""
+        out: list[Endpoint] = []
+        for count in sorted(self._by_count):
+            out += self._by_count[count][: most - len(out)]
+            if len(out) >= most:
+                break
+        return out
+
     def change(self, endpoint: Endpoint, count: int) -> None:
         """``endpoint`` now has ``count``. Of moves by one, which requests make, the cost is constant."""
         before = self._counts[endpoint]

@@ -176,6 +176,7 @@ def figures(times: int) -> dict[str, float]:
         "decide, random by header, 10 Pods": deciding(10, times, routing_strategy="random"),
         "decide, profile chosen by hints, 10 Pods": deciding(10, times, _PROFILES, config_profile="auto"),
         "decide, cap on requests at once, 10 Pods": deciding(10, times, _CAPPED),
+        "decide, cap on requests at once, 1,000 Pods": deciding(1_000, times, _CAPPED),
         "answer, 1 KB": answering(1_000, times),
         "answer, 1 KB, user's limits and model's rate": answering(1_000, times, _PROFILES, user="ann"),
         "answer, 32 KB": answering(32_000, times),

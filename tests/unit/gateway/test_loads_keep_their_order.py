@@ -22,6 +22,10 @@ def naive(board, counts):
     assert {e for e, c in counts.items() if c == min(values)} == set(board.least_loaded())
     assert len(board.least_loaded()) == len(set(board.least_loaded()))
     assert all(board.count(e) == c for e, c in counts.items())
+    for most in (0, 1, 2, len(counts), len(counts) + 1):
+        best = board.best(most)
+        assert [counts[e] for e in best] == sorted(values)[:most]
+        assert len(set(best)) == len(best)
 
 
 @given(
