@@ -29,6 +29,7 @@ from aibrix_operator.gateway.loads import Loads
 from aibrix_operator.gateway.metrics import Metrics
 from aibrix_operator.gateway.modeling import ModelChange
 from aibrix_operator.gateway.options import Options
+from aibrix_operator.gateway.prefix_metrics import PrefixPage
 from aibrix_operator.gateway.scraping import Readings, Scraper
 from aibrix_operator.gateway.settlement import LogEntry
 from aibrix_operator.gateway.settling import Settling
@@ -104,6 +105,7 @@ class Replica:
             self.sharing = Sharing(options.redis_url, self.view.models, self.registry, os.environ, self.clock)
         except StatesyncNeedsRedis as error:
             raise GatewayError(str(error)) from error
+        self.registry.register(PrefixPage(self.sharing.prefixes.figures, lambda: self.view.models))
         self.leases = Leases(loads, options.envoy.renew_interval_s * RENEWALS_MISSED)
         self.settling = Settling(self.leases, self.backing.limiter, self.metrics)
         self.room = WaitingRoom(options.envoy.timeout_s)

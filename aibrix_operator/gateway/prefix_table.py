@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from aibrix_operator.gateway.prefix_blocks import PrefixSettings
+from aibrix_operator.gateway.prefix_figures import PrefixFigures
 from aibrix_operator.gateway.view import Endpoint
 
 NS = 1_000_000_000
@@ -93,6 +94,8 @@ class PrefixTable:
 
     def __init__(self, settings: PrefixSettings) -> None:
         self.settings = settings
+        self.figures = PrefixFigures()
+        """What came of looking into it."""
         self._models: dict[str, _Seats] = {}
         self._masks: dict[int, int] = {}
         """Block → bits of the engines of its model that have it; never 0."""

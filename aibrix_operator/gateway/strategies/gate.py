@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aibrix_operator.gateway.knobs import LoadBalanceKnobs
 from aibrix_operator.gateway.strategies.base import Ask
+
+FIRED: Final = "gate fired"
+"""In the memo of a request that it changed the candidates of."""
 
 
 def fires(counts: int, least: int, most: int, total: int, knobs: LoadBalanceKnobs) -> bool:
@@ -31,4 +36,5 @@ def through(ask: Ask) -> Ask:
         if not fires(len(counts), least, max(counts), sum(counts), knobs):
             return ask
         left = tuple(e for e, count in zip(ask.candidates, counts, strict=True) if count == least)
+    ask.request.memo[FIRED] = True
     return Ask(ask.request, ask.model, left, ask.loads, ask.metrics, ask.knobs, ask.now_s, ask.random)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from aibrix_operator.gateway import prefix_blocks
+from aibrix_operator.gateway.strategies import gate
 from aibrix_operator.gateway.strategies.base import Ask, Pick, Usage
 from aibrix_operator.gateway.strategies.least_request import LeastRequest
 
@@ -20,6 +21,8 @@ NO_MATCH: Final = "no_match"
 OVERLOADED: Final = "overloaded"
 """Fallback to least-request: all that have some of it have too much to do."""
 _MEMO: Final = "prefix-cache"
+_MATCHED: Final = "prefix-cache matched"
+"""Candidates and their percents, as they were last told."""
 _MOST_ROOTS: Final = 10_000
 
 
@@ -85,15 +88,29 @@ class PrefixCache:
         """Percent of the prompt's blocks that each candidate has, cut to whole ones."""
         blocks = self._blocks.of(ask)
         depths = self._table.match(ask.model.name, ask.candidates, blocks, ask.now_s)
-        return [depth * 100 // len(blocks) for depth in depths] if blocks else depths
+        percents = [depth * 100 // len(blocks) for depth in depths] if blocks else depths
+        ask.request.memo[_MATCHED] = (ask.candidates, percents)
+        return percents
 
     def admitted(self, ask: Ask, endpoint: Endpoint) -> None:
         """From now on ``endpoint`` has the whole prompt."""
+        self._count(ask, endpoint)
         self._table.add(ask.model.name, endpoint, self._blocks.of(ask), ask.now_s)
         self._blocks.forget(ask.request)
 
     def ended(self, request: Request, endpoint: Endpoint, usage: Usage | None) -> None:
         """Its blocks stay."""
+
+    def _count(self, ask: Ask, endpoint: Endpoint) -> None:
+        memo = ask.request.memo
+        if memo.pop(gate.FIRED, False):
+            self._table.figures.imbalances += 1
+        found = memo.pop(_MATCHED, None)
+        if found is None:
+            return  # one engine alone was not looked into the table for
+        candidates, percents = found
+        percent = percents[candidates.index(endpoint)] if endpoint in candidates else 0
+        self._table.figures.decided(ask.model.name, percent, is_any_matched=any(percents))
 
 
 def highest_load(counts: Sequence[int], factor: float) -> float:

@@ -11,6 +11,8 @@ from aibrix_operator.gateway.limits.limiter import Limit
 from aibrix_operator.gateway.loads import Loads
 from aibrix_operator.gateway.metric_rows import TIME_BOUNDS_MS, TOKEN_BOUNDS, TOTAL_BOUNDS_MS, Buckets
 from aibrix_operator.gateway.metrics import Metrics
+from aibrix_operator.gateway.prefix_figures import PrefixFigures
+from aibrix_operator.gateway.prefix_metrics import PrefixPage
 from aibrix_operator.gateway.settlement import Ended
 from aibrix_operator.gateway.view import Endpoint, Model
 
@@ -245,3 +247,23 @@ def test_why_a_strategy_could_not_choose_is_counted():
     samples = page.samples()
     key = frozenset({"model": "m", "reason": "no_metrics"}.items())
     assert samples["aibrix_gateway_strategy_fallbacks_total", key] == 1
+
+
+@pytest.mark.acceptance("GW-118")
+def test_prefix_metrics_have_upstreams_names_and_labels_and_go_with_their_model():
+    page = Page()
+    figures = PrefixFigures()
+    page.metrics.registry.register(PrefixPage(figures, lambda: page.models))
+    figures.decided("m", 66, is_any_matched=True)
+    figures.decided("gone", 0, is_any_matched=False)
+    samples = page.samples()
+
+    def value(name, **labels):
+        return samples[f"aibrix_prefix_cache_{name}", frozenset(labels.items())]
+
+    assert value("routing_decisions_total", model="m", match_percent_bucket="51-75", using_kv_sync="false") == 1
+    assert value("indexer_status", model="m", indexer_type="local") == 1
+    assert value("routing_selection_total", selection="prefix_match") == 1
+    assert value("routing_selection_total", selection="least_request_fallback") == 1
+    assert value("load_imbalance_total") == 0
+    assert not [labels for _, labels in samples if ("model", "gone") in labels]

@@ -7,6 +7,7 @@ from strategy_builders import drawn, make_ask, make_model, make_request, pod_of
 
 from aibrix_operator.gateway.knobs import Knobs, PrefixCacheKnobs
 from aibrix_operator.gateway.prefix_blocks import PrefixSettings
+from aibrix_operator.gateway.prefix_figures import percent_bucket
 from aibrix_operator.gateway.prefix_table import PrefixTable
 from aibrix_operator.gateway.strategies.book import StrategyBook
 from aibrix_operator.gateway.strategies.least_request import LeastRequest
@@ -142,3 +143,43 @@ def test_a_prompt_is_hashed_once_and_forgotten_when_placed(strategy):
     strategy.admitted(ask, model.endpoints[0])
     assert built == [1]
     assert request.memo == {}
+
+
+def test_how_much_of_a_prompt_the_chosen_engine_had_is_counted_once_it_is_sent_there(strategy, table):
+    model = make_model(3)
+    serve(strategy, model, 0)
+
+    def send(text, place):
+        ask = make_ask(model, request=make_request(text))
+        strategy.pick(ask)
+        strategy.admitted(ask, model.endpoints[place])
+
+    send(PROMPT, 0)
+    send("0123456789XX", 0)
+    send(PROMPT, 2)
+    send("another text", 1)
+    figures = table.figures
+    name = model.name
+    assert figures.decisions == {(name, "76-100"): 1, (name, "51-75"): 1, (name, "0"): 2}
+    assert dict(figures.selections) == {"prefix_match": 2, "prefix_match_skipped": 1, "least_request_fallback": 1}
+
+
+def test_requests_that_the_gate_kept_from_their_cache_are_counted(table):
+    book = StrategyBook(prefixes=table)
+    model = make_model(2)
+    routing = book.compile("prefix-cache", Knobs())
+    first = make_ask(model, request=make_request(PROMPT))
+    routing.admitted(first, routing.pick(first).endpoint)
+    for _ in range(20):
+        first.loads.add(model.endpoints[0])
+    ask = make_ask(model, request=make_request(PROMPT), loads=first.loads)
+    routing.admitted(ask, routing.pick(ask).endpoint)
+    assert table.figures.imbalances == 1
+
+
+@pytest.mark.parametrize(
+    ("percent", "bucket"),
+    [(0, "0"), (1, "1-25"), (25, "1-25"), (26, "26-50"), (50, "26-50"), (75, "51-75"), (76, "76-100"), (100, "76-100")],
+)
+def test_buckets_of_percents_are_upstreams(percent, bucket):
+    assert percent_bucket(percent) == bucket
