@@ -122,7 +122,7 @@ class Catalogue:
         carriers = [pod for adapter in adapters for pod in self._carriers(adapter)]
         served = [*self._served(name, pods), *((pod, port, pod.engine) for pod in carriers for port in pod.ports)]
         before = self._models.get(name)
-        known = {endpoint.key: endpoint for endpoint in before.endpoints} if before is not None else {}
+        known = {endpoint.address: endpoint for endpoint in before.endpoints} if before is not None else {}
         made = (_endpoint(name, *each, known) for each in served if each[0].is_routable)
         endpoints = {endpoint.key: endpoint for endpoint in made}
         texts = [claim.config for claim in claims] + [pod.config for pod in (*pods, *carriers)]
@@ -191,17 +191,19 @@ def _standing(
 
 
 def _endpoint(name: str, pod: PodFacts, port: int, engine: str, known: dict[str, Endpoint]) -> Endpoint:
-    """The endpoint, as the very object that it was before when nothing about it is different."""
+    """The endpoint, as the very object that it was before when nothing about it is different.
+
+    Looked up before it is made: one Pod's event must not make a thousand others' endpoints anew.
+    """
     address = f"[{pod.ip}]:{port}" if ":" in pod.ip else f"{pod.ip}:{port}"
     engine = engine or DEFAULT_ENGINE
-    made = Endpoint(name, pod.namespace, pod.name, pod.uid, address, engine, pod.labels, pod.ready_since_s)
-    before = known.get(made.key)
-    if before is None:
-        return made
-    is_same = (before.uid, before.address, before.engine, before.ready_since_s, before.labels) == (
-        (made.uid, made.address, made.engine, made.ready_since_s, made.labels)
-    )
-    return before if is_same else made
+    before = known.get(address)
+    if before is not None and (
+        (before.uid, before.pod, before.namespace, before.engine, before.ready_since_s, before.labels)
+        == (pod.uid, pod.name, pod.namespace, engine, pod.ready_since_s, pod.labels)
+    ):
+        return before
+    return Endpoint(name, pod.namespace, pod.name, pod.uid, address, engine, pod.labels, pod.ready_since_s)
 
 
 def _is_same(old: Model, new: Model) -> bool:

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter
@@ -29,10 +30,16 @@ log = logging.getLogger(__name__)
 WRITE_WITHIN_S = 10.0
 NOT_AGAIN_FOR_S = 30.0
 """A request that was written is on its way to the cache; after so long it is thought lost."""
+AGAIN_AFTER_S = 0.5
+"""After a write that was refused or failed; the cache most often shows what was in its way by then."""
 RUNTIME_WITHIN_S = 120.0
 
 _Engine: TypeAlias = tuple[str, str, str]
 """Pod UID, claim, model"""
+
+
+def _nobody_waits(model: str) -> None:
+    """Requests are answered at once: the next one asks again."""
 
 
 class PodWriter(Protocol):
@@ -53,15 +60,19 @@ class Waker:
         runtimes: RuntimeClient,
         registry: CollectorRegistry,
         *,
+        not_asked: Callable[[str], None] = _nobody_waits,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``clock`` counts seconds and never goes back; ``wall`` dates the requests."""
+        """``not_asked`` is told the model whose engine could not be asked for, a moment later: a request that is held
+        for it would otherwise wait for another one to come. ``clock`` counts seconds and never goes back; ``wall``
+        dates the requests."""
+        self._not_asked = not_asked
         self._pods = pods
         self._runtimes = runtimes
         self._clock = clock
         self._wall = wall
-        self._in_flight: dict[_Engine, asyncio.Task[None]] = {}
+        self._in_flight: dict[_Engine, asyncio.Task[bool]] = {}
         self._written: dict[_Engine, tuple[str, float]] = {}
         """Engine → version of its Pod that we wrote over, and when, by ``clock``."""
         self._counted = Counter(
@@ -79,7 +90,12 @@ class Waker:
         work = self._annotate(engine, target) if target.by_request else self._call_runtime(target)
         task = asyncio.get_running_loop().create_task(work, name=f"wake of {target.model}")
         self._in_flight[engine] = task
-        task.add_done_callback(lambda _: self._in_flight.pop(engine, None))
+        task.add_done_callback(partial(self._done, target, engine))
+
+    def _done(self, target: WakeTarget, engine: _Engine, task: asyncio.Task[bool]) -> None:
+        self._in_flight.pop(engine, None)
+        if not task.cancelled() and not task.result():
+            asyncio.get_running_loop().call_later(AGAIN_AFTER_S, self._not_asked, target.model)
 
     async def close(self) -> None:
         """Let what is under way go."""
@@ -97,7 +113,7 @@ class Waker:
         version, written_s = self._written.get(engine, ("", now_s))
         return version == resource_version and now_s - written_s < NOT_AGAIN_FOR_S
 
-    async def _annotate(self, engine: _Engine, target: WakeTarget) -> None:
+    async def _annotate(self, engine: _Engine, target: WakeTarget) -> bool:
         where = names.claim_key(target.namespace, target.pod)
         text = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata = {"annotations": {names.wake_annotation(target.claim): text}}
@@ -107,14 +123,15 @@ class Waker:
         except errors.Conflict:
             # Another gateway was first, or the Pod changed otherwise: what the cache shows next decides.
             self._counted.labels("conflict").inc()
-            return
+            return False
         except (errors.ClusterError, TimeoutError) as error:
             self._counted.labels("failed").inc()
             log.warning("model %s on pod %s could not be asked for: %s", target.model, where, str(error) or "timeout")
-            return
+            return False
         self._remember(engine, target.resource_version)
         self._counted.labels("written").inc()
         log.info("asked for model %s of claim %s on pod %s", target.model, target.claim, where)
+        return True
 
     def _remember(self, engine: _Engine, resource_version: str) -> None:
         now_s = self._clock()
@@ -122,7 +139,7 @@ class Waker:
             del self._written[old]
         self._written[engine] = (resource_version, now_s)
 
-    async def _call_runtime(self, target: WakeTarget) -> None:
+    async def _call_runtime(self, target: WakeTarget) -> bool:
         """An older controller has no such annotation: its runtimes are woken by the gateway itself."""
         operation = f"gateway-wake/{target.uid}/{target.model}/{uuid.uuid4()}"
         request = WakeRequest(model_name=target.model, operation_id=operation)
@@ -133,3 +150,4 @@ class Waker:
             log.info("woke model %s at %s", target.model, target.runtime)
         else:
             log.warning("model %s at %s did not wake: %s", target.model, target.runtime, outcome)
+        return is_done

@@ -62,7 +62,13 @@ class Gateway:
         self.now_s = 1000.0
         self.registry = CollectorRegistry()
         wall = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-        self.waker = Waker(pods, runtimes or Runtimes(), self.registry, clock=lambda: self.now_s, wall=lambda: wall)
+        self.not_asked = []
+        self.waker = Waker(
+            *(pods, runtimes or Runtimes(), self.registry),
+            not_asked=self.not_asked.append,
+            clock=lambda: self.now_s,
+            wall=lambda: wall,
+        )
 
     async def ask(self, target=TARGET, times=1):
         for _ in range(times):
@@ -157,6 +163,20 @@ async def test_one_write_is_under_way_at_a_time_and_it_is_given_up_after_its_tim
     pods.go_on.set()
     await gateway.ask()
     assert pods.version == 42
+
+
+@pytest.mark.parametrize("failure", [errors.Unavailable("away"), errors.Conflict("changed", status=409)])
+async def test_those_who_wait_for_an_engine_hear_that_it_could_not_be_asked_for(failure, monkeypatch):
+    monkeypatch.setattr("aibrix_operator.gateway.waking.AGAIN_AFTER_S", 0.001)
+    pods = Pods()
+    pods.failure = failure
+    gateway = Gateway(pods)
+    await gateway.ask(times=3)
+    await until(lambda: gateway.not_asked == ["m"])
+    pods.failure = None
+    await gateway.ask()
+    assert pods.version == 42
+    assert gateway.not_asked == ["m"]
 
 
 async def test_engines_of_one_pod_and_pods_of_one_name_are_asked_for_by_themselves():
