@@ -145,10 +145,10 @@ class Store:
             self._close(error)
             raise
 
-    async def read(self, key: str) -> bytes | None:
-        """A string's value. Raises ``AwayError``."""
+    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Values of strings, in the order of ``keys``. Raises ``AwayError``."""
         try:
-            found: bytes | None = await self._beside.command("GET", key)
+            found: list[bytes | None] = await self._beside.command("MGET", *keys)
         except AwayError as error:
             self._close(error)
             raise

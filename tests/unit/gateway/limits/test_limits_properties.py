@@ -109,6 +109,7 @@ class Traffic(RuleBasedStateMachine):
         for _ in range(10):
             self.let_time_pass(5)
         assert (self.loads.own(), self.limiter.slots.held(), len(self.leases)) == ({}, {}, 0)
+        assert not self.limiter._open
 
 
 class TestTraffic(Traffic.TestCase):
@@ -212,5 +213,8 @@ async def test_three_gateways_in_a_hurry_never_hold_more_than_the_cap(redis_serv
             for gateway in three:
                 await settled(gateway)
             assert (most, [g.limiter.slots.held() for g in three]) == (CAP, [{}, {}, {}])
+            assert not any(
+                (g.limiter._shared, g.limiter._told_s, g.limiter._local._open) != ({}, {}, set()) for g in three
+            )
             assert refused > 0
             assert await asking.keys("aibrix:rrq:default/*") == []

@@ -1,5 +1,6 @@
 """Users whose records are in Redis, as upstream's administrators write them."""
 
+import asyncio
 import json
 
 import pytest
@@ -99,3 +100,23 @@ async def test_no_more_than_a_stated_number_of_names_is_remembered(store):
     users.get("b")
     await got(users, "e")
     assert set(users._known) == set("bde")
+
+
+async def test_a_burst_of_users_is_read_in_few_calls_and_each_name_once(redis, store):
+    users = RedisUsers(store)
+    await redis.config_resetstat()
+    names = [f"user-{n}" for n in range(300)] * 2
+    await asyncio.gather(*(got(users, name) for name in names))
+    stats = await redis.info("commandstats")
+    assert stats["cmdstat_mget"]["calls"] == 2
+    assert set(users._known) == set(names)
+
+
+async def test_who_stops_waiting_for_a_record_leaves_it_to_those_who_wait_on(redis, store):
+    users = RedisUsers(store)
+    await redis.set("aibrix-users/ann", '{"rpm": 5}')
+    leaving, staying = (asyncio.create_task(got(users, "ann")) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying == user("ann", 5, 5000)
+    assert leaving.cancelled()
