@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from enum import StrEnum
 
 from aibrix_operator.statesync import intervals, slices
@@ -60,6 +61,8 @@ class Entry:
         push writes it, and tells those who read the lesser value."""
         self.absent: set[str] = set()
         """Live here and gone from Redis. The next push writes them."""
+        self.not_understood: Counter[str] = Counter()
+        """Values that were left alone since the last cycle, by the kind of error."""
         self.mended: dict[str, bytes] = {}
         """What was put right in Redis and peers must be told."""
         self.missing: set[str] = set()
@@ -97,7 +100,8 @@ class Entry:
                 return Fate.REFUSED
             ahead = self.syncable.apply_remote(entity, data)
         except Exception as error:  # whatever a merge raises for bytes of another version: one value, not the cycle
-            logger.warning("%s: %r is left alone, its value was not understood: %s", self.namespace, entity, error)
+            # Ids and values may be a client's own (a session key): no log names them, and no message that quotes them.
+            self.not_understood[type(error).__name__] += 1
             return Fate.CORRUPT
         self.deletions.forget(entity)
         return Fate.AHEAD if ahead else Fate.APPLIED
@@ -126,6 +130,13 @@ class Entry:
         if self.tombstones is None:
             return True
         return not self.tombstones.supersedes(data, self.tombstones.make_tombstone(entity))
+
+    def warn_of_not_understood(self) -> None:
+        """Once a cycle, however many they are."""
+        if self.not_understood:
+            kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(self.not_understood.items()))
+            logger.warning("%s: values were not understood and left alone: %s", self.namespace, kinds)
+            self.not_understood.clear()
 
     def whole_pull_reason(self, now_s: float) -> str:
         """Why this cycle pulls everything; empty when peers were heard and nothing of theirs is missing."""

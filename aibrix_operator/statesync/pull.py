@@ -1,8 +1,8 @@
 """The first half of a cycle: bring what is in Redis into one syncable.
 
 Everything is pulled at the start, after a gap in what peers announced, and now and then as a repair. A cycle in between
-asks only for the live entities that the last whole pull did not see: a scan can miss a key, so only a second look says
-that it is gone.
+asks only for the live entities that the last whole pull did not see: a scan can miss a key, and a peer may not have
+pushed yet, so only a second look says that it is gone.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ async def _pull_all(entry: Entry, tools: Tools) -> None:
     if entry.lasting is not None:
         live = entry.lasting.live_ids()
         tools.metrics.snapshot_entries.labels(entry.namespace).set(len(live))
-        entry.missing = {entity async for entity in in_turns(live) if entity not in seen}
+        missing = {entity async for entity in in_turns(live) if entity not in seen}
+        entry.absent |= missing & entry.missing
+        entry.missing = missing - entry.absent
     entry.next_repair_s = tools.now_s() + tools.options.repair_period_s * tools.rng.uniform(0.9, 1.1)
 
 

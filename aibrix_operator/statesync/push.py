@@ -39,6 +39,7 @@ class _Writes:
         entry.mended.update((entity, values[entity]) for entity in written & entry.ahead)
         entry.ahead -= written
         entry.absent -= written
+        entry.missing -= written
         if written:
             await settle_deletions(entry, values, self._tools)
         self._tools.metrics.entities.labels(entry.namespace, self._op).inc(len(written))

@@ -33,6 +33,11 @@ REPLACE_IF = (
 Values = list[tuple[str, bytes | None]]
 
 
+def describe(error: BaseException) -> str:
+    """For logs: without the command that the client quotes, whose key and value may be a client's own."""
+    return f"{type(error).__name__} {str(error).rpartition('caused error: ')[2]}"
+
+
 class Store(Protocol):
     """What the layer needs of Redis, for one prefix."""
 

@@ -24,7 +24,7 @@ from aibrix_operator.statesync.metrics import StatesyncMetrics
 from aibrix_operator.statesync.options import Options, StatesyncSettings
 from aibrix_operator.statesync.pull import Tools, pull
 from aibrix_operator.statesync.push import push, settle_deletions
-from aibrix_operator.statesync.store import FAILURES, RedisStore, Store
+from aibrix_operator.statesync.store import FAILURES, RedisStore, Store, describe
 from aibrix_operator.statesync.syncable import Syncable
 from aibrix_operator.statesync.telling import Teller
 
@@ -133,6 +133,7 @@ class StateSync:
         for phase, step in (("pull", self._pull), ("push", self._push)):
             began_s = now_s()
             for entry in self._entries.values():
+                entry.warn_of_not_understood()
                 budget_s = intervals.step_budget_s(deadline_s - now_s(), steps_left)
                 failed = not await self._step(entry, phase, step, budget_s) or failed
                 steps_left -= 1
@@ -149,7 +150,7 @@ class StateSync:
         except TimeoutError:
             logger.warning("the %s of %s took more than its %.1f s", phase, entry.namespace, budget_s)
         except FAILURES as error:
-            logger.warning("the %s of %s failed: %s", phase, entry.namespace, error)
+            logger.warning("the %s of %s failed: %s", phase, entry.namespace, describe(error))
         except Exception:  # a component's own fault: the other namespaces go on, and this one with the next cycle
             logger.exception("the %s of %s failed", phase, entry.namespace)
         else:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from aibrix_operator.statesync import news
 from aibrix_operator.statesync.entry import Entry, Fate
 from aibrix_operator.statesync.pull import Tools
-from aibrix_operator.statesync.store import FAILURES
+from aibrix_operator.statesync.store import FAILURES, describe
 from aibrix_operator.statesync.syncable import Announcing
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Teller:
                 await self._tools.store.publish(entry.namespace, news.encode(message))
         except FAILURES as error:
             self._tools.metrics.errors.labels(entry.namespace, "publish").inc()
-            logger.debug("%s: message %d was not published: %s", entry.namespace, message.number, error)
+            logger.debug("%s: message %d was not published: %s", entry.namespace, message.number, describe(error))
         else:
             self._tools.metrics.messages.labels(entry.namespace, "published").inc()
 
@@ -139,7 +139,9 @@ class Teller:
                     async for namespace, payload in heard:
                         self.hear(namespace, payload)
             except FAILURES as error:
-                logger.info("changes of peers come with the next cycles only, until listening works again: %s", error)
+                logger.info(
+                    "changes of peers come with the next cycles only, until listening works again: %s", describe(error)
+                )
             except Exception:  # nobody waits for this task: it must not end
                 logger.exception("listening to peers failed, and begins anew")
             finally:

@@ -100,8 +100,8 @@ class NewestTimes(Tracked):
 
     def delete_local(self, entity: str, tombstone: bytes) -> bool:
         """See ``Tombstones``."""
-        here_ns = self._used_ns.get(entity)
-        if here_ns is not None and here_ns > _deletion_ns(tombstone):
+        deleted_ns = _deletion_ns(tombstone)
+        if self._used_ns.get(entity, deleted_ns) > deleted_ns:
             return False
         self._used_ns.pop(entity, None)
         return True

@@ -199,20 +199,25 @@ class World:
 
     async def advance(self, seconds: float) -> None:
         self.clock.s += seconds
-        async for key in self.redis.scan_iter(match="*", count=1000):
-            left_ms = await self.redis.pttl(key)
-            if left_ms < 0:
-                continue
-            if left_ms <= seconds * 1000:
-                await self.redis.delete(key)
-            else:
-                await self.redis.pexpire(key, int(left_ms - seconds * 1000))
+        keys = [key async for key in self.redis.scan_iter(count=1000)]
+        async with self.redis.pipeline(transaction=False) as asking:
+            for key in keys:
+                asking.pttl(key)
+            left_ms = await asking.execute()
+        async with self.redis.pipeline(transaction=False) as moving:
+            for key, ms in zip(keys, left_ms, strict=True):
+                if ms > seconds * 1000:
+                    moving.pexpire(key, int(ms - seconds * 1000))
+                else:
+                    moving.delete(key)
+            await moving.execute()
 
     async def entities(self, namespace: str = "times", prefix: str = "aibrix") -> dict[str, bytes]:
         """What Redis holds of a namespace, by id."""
         head = f"{prefix}:{{{namespace}}}:e:".encode()
         found = [key async for key in self.redis.scan_iter(count=1000) if key.startswith(head)]
-        return {key[len(head) :].decode(): await self.redis.get(key) for key in found}
+        values = await self.redis.mget(found) if found else []
+        return {key[len(head) :].decode(errors="surrogateescape"): v for key, v in zip(found, values, strict=True)}
 
     async def ttls_s(self) -> list[float]:
         return [await self.redis.pttl(key) / 1000 async for key in self.redis.scan_iter(count=1000)]
