@@ -1,11 +1,13 @@
 """What a forwarded request carries, and what is counted for it."""
 
+import asyncio
+
 import pytest
 from gateway_asks import chat, form, model, part, profile, sleeping, view
 from gateway_exchanges import Gateway, SlowLimiter, SlowStore, error, status, told, user
 
 from aibrix_operator.gateway.exchange import Forwarded
-from aibrix_operator.gateway.strategies.base import Pick
+from aibrix_operator.gateway.strategies.base import BEFORE, Pick
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -160,6 +162,31 @@ async def test_an_engine_that_stayed_while_its_model_changed_is_gone_to():
     limiter.gate.set()
     await asking
     assert limiter.refunds == 0
+
+
+async def test_a_strategy_may_have_something_read_before_it_chooses():
+    class Reading:
+        text = "reading"
+        known = None
+
+        async def read(self):
+            await asyncio.sleep(0)
+            self.known = "p0001"
+
+        def pick(self, ask):
+            if self.known is None:
+                ask.request.memo[BEFORE] = self.read
+                return Pick(ask.candidates[0])
+            return Pick(next(each for each in ask.candidates if each.pod == self.known))
+
+        def admitted(self, ask, endpoint):
+            assert BEFORE not in ask.request.memo
+
+        def compile(self, text, knobs):
+            return self
+
+    gateway = Gateway(view(model()), book=Reading())
+    assert told(await gateway.asking())["target-pod"] == "p0001"
 
 
 def test_nothing_of_asyncio_is_touched_when_nothing_waits():

@@ -143,6 +143,11 @@ def test_a_rerank_needs_all_three(name):
     assert (refused.status, refused.param, refused.message) == (400, name, f"'{name}' is a required property")
 
 
+def test_a_rerank_takes_a_list_of_documents():
+    body = {"model": "m", "query": "q", "documents": "d"}
+    assert refusal(body, path="/v1/rerank").message == "'documents' must be a list"
+
+
 @pytest.mark.parametrize("given", [None, 5, [], [1], {"a": 1}])
 def test_a_classification_takes_a_string_or_strings(given):
     assert refusal({"model": "m", "input": given}, path="/v1/classify").param == "input"

@@ -87,6 +87,7 @@ async def test_only_so_many_wait_for_one_model_and_in_all():
     await settle()
     assert status(gateway.ask(ask_for("a"))) == 503
     assert status(gateway.ask(ask_for("b"))) == 503
+    assert status(gateway.ask(ask_for("c"))) == 503
     assert len(room) == 3
     gateway.change(model("b"))
     assert status(await held[2]) == 200
