@@ -1,5 +1,6 @@
 """Prefix table and session pins of two replicas: shared where there is a Redis, each its own without."""
 
+import asyncio
 import itertools
 import time
 
@@ -29,21 +30,22 @@ def matched(replica, cluster, blocks=BLOCKS):
     return replica.prefixes.match("m", cluster["m"].endpoints, blocks, time.time())[0]
 
 
+async def until_heard(one, other, cluster):
+    """Until ``other`` knows a prompt of ``one``: a new one each time, as the first are told before it listens."""
+    async with asyncio.timeout(20):
+        for prompt in itertools.count(1):
+            one.prefixes.add("m", cluster["m"].endpoints[0], (prompt,), time.time())
+            await asyncio.sleep(0.05)
+            if matched(other, cluster, (prompt,)):
+                return
+
+
 async def test_what_one_replica_learned_of_a_prompt_is_known_to_the_other_at_once(cluster, redis_server):
     one, other = sharing(cluster, redis_server.url), sharing(cluster, redis_server.url)
     one.start()
     other.start()
     try:
-        prompts = itertools.count(1)
-        told = []
-
-        def is_heard():
-            """A new prompt each time: the first ones are told before the other listens."""
-            told.append((next(prompts),))
-            one.prefixes.add("m", cluster["m"].endpoints[0], told[-1], time.time())
-            return any(matched(other, cluster, prompt) for prompt in told)
-
-        await until(is_heard)
+        await until_heard(one, other, cluster)
         assert one.status()["shared"] is True
     finally:
         await one.close()
