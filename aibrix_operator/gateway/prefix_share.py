@@ -80,6 +80,10 @@ class PrefixShare:
         """See ``DeltaSyncable``."""
         self._dirty.settle(generation, [int(entity) for entity in failed])
 
+    def is_deleted_here(self, entity: str) -> bool:
+        """See ``DeltaSyncable``. Blocks are never deleted on purpose: they expire."""
+        return False
+
     def announce_to(self, wake: Callable[[], None]) -> None:
         """See ``Announcing``."""
         self._dirty.announce_to(wake)
