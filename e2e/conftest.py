@@ -20,6 +20,8 @@ from aibrix_operator.sandbox import processes, state, up
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 from e2e.api import ApiServer, eventually
 from e2e.gateway import Gateway, gateways_of
+from e2e.gateway_stage import Stage
+from e2e.gateway_stage import stage as opened_stage
 from e2e.pool import ASLEEP, AWAKE, LARGE_CARD, SAMPLES, SMALL_CARD, EndlessAnswer, Pool, make_pool
 from tests.redis_server import RedisServer
 
@@ -117,6 +119,13 @@ def gateways(sandbox: Sandbox) -> list[Gateway]:
 def gateway(gateways: list[Gateway]) -> Gateway:
     """One of them. It serves every namespace, so that a story's models have names of their own."""
     return gateways[0]
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Gateways that share a Redis, in a sandbox of their own: stories kill what the other sandbox's stories need."""
+    with opened_stage(tmp_path_factory.mktemp("stage")) as opened:
+        yield opened
 
 
 MakePool = Callable[..., Pool]

@@ -53,16 +53,26 @@ class Cluster:
     """The API server. Every method raises ``errors.ClusterError``; nothing else comes out of a call."""
 
     def __init__(
-        self, api: kubernetes_client.ApiClient, reload_credentials: Callable[[], Awaitable[None]] | None = None
+        self,
+        api: kubernetes_client.ApiClient,
+        reload_credentials: Callable[[], Awaitable[None]] | None = None,
+        *,
+        caller: str = "",
     ) -> None:
-        """``reload_credentials`` is asked for fresh ones after a 401, once per call."""
+        """``reload_credentials`` is asked for fresh ones after a 401, once per call. ``caller`` names the process in
+        the API server's audit log."""
         self._api = api
         self._reload_credentials = reload_credentials
-        api.user_agent = f"aibrix-operator/{__version__}"
+        api.user_agent = f"aibrix-operator/{__version__}" + (f" ({caller})" if caller else "")
 
     @classmethod
     async def connect(
-        cls, kubeconfig: pathlib.Path | None = None, *, context: str | None = None, max_connections: int = 128
+        cls,
+        kubeconfig: pathlib.Path | None = None,
+        *,
+        context: str | None = None,
+        max_connections: int = 128,
+        caller: str = "",
     ) -> Cluster:
         """A client for ``kubeconfig``, or for the cluster that the process runs in when None. Sends nothing yet.
 
@@ -78,7 +88,7 @@ class Cluster:
             # Re-reads the rotated token by itself, once a minute. (The loader carries no annotations.)
             kubernetes_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             configuration.proxy = _proxy_for(configuration.host)
-            return cls(kubernetes_client.ApiClient(configuration))
+            return cls(kubernetes_client.ApiClient(configuration), caller=caller)
 
         async def load() -> None:
             # persist_config would write refreshed tokens back into the user's file.
@@ -88,7 +98,7 @@ class Cluster:
 
         await load()
         configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
-        return cls(kubernetes_client.ApiClient(configuration), load)
+        return cls(kubernetes_client.ApiClient(configuration), load, caller=caller)
 
     async def close(self) -> None:
         await self._api.close()  # type: ignore[no-untyped-call]  # the client's own code carries no annotations

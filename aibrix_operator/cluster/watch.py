@@ -80,8 +80,8 @@ class Watch:
     metadata.name, namespace, uid and resourceVersion. All state is rebuilt from the API server by the first list.
 
     ``keeps`` looks at an object as it comes: one that it does not want is as good as not there, for selections that no
-    label selector can express. With ``relist_spread_s`` every list but the first waits for a random time up to it, so
-    that many clients do not list together when the server comes back; what was known stays known meanwhile.
+    label selector can express. Every list but the first waits for ``relist_delay_s`` seconds, asked for each, so that
+    many clients do not list together when the server comes back; what was known stays known meanwhile.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Watch:
         keeps: Keeps = _everything,
         backoff: Backoff = _BACKOFF,
         page_objects: int = PAGE_OBJECTS,
-        relist_spread_s: float = 0.0,
+        relist_delay_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.resource = resource
         self.slim = slim
@@ -111,12 +111,15 @@ class Watch:
         self._backoff = backoff
         self._page_objects = page_objects
         self._keeps = keeps
-        self._relist_spread_s = relist_spread_s
+        self._relist_delay_s = relist_delay_s
         self._objects: dict[Key, Object] = {}
         self._resource_version = ""
         self._listed_at: float | None = None
         self._heard_at: float | None = None
         self._failures = 0
+        """In a row; of those that end in a list: ``_restarts``. A server that was away for long and answers again is
+        one that lists need not wait long for."""
+        self._restarts = 0
 
     @property
     def objects(self) -> Mapping[Key, Object]:
@@ -136,18 +139,20 @@ class Watch:
         while True:
             try:
                 if not self._resource_version:
-                    if self.synced.is_set() and self._relist_spread_s:
-                        await asyncio.sleep(random.uniform(0, self._relist_spread_s))
+                    if self.synced.is_set():
+                        await asyncio.sleep(self._relist_delay_s())
                     await self._list()
                 await self._follow()
                 continue
             except (errors.Expired, _Malformed) as error:
                 self._resource_version = ""
+                self._restarts += 1
                 problem: Exception = error
+                delay_s = self._backoff.delay_s(self._restarts)
             except errors.ClusterError as error:
+                self._failures += 1
                 problem = error
-            self._failures += 1
-            delay_s = self._backoff.delay_s(self._failures)
+                delay_s = self._backoff.delay_s(self._failures)
             if isinstance(problem, errors.Unavailable) and problem.retry_after_s is not None:
                 delay_s = max(delay_s, problem.retry_after_s)
             log.warning("watch of %s: %s; going on in %.1f s", self.resource.plural, problem, delay_s)
@@ -202,9 +207,9 @@ class Watch:
             async for line in lines:
                 if line.strip():
                     self._event(line)
-                    self._failures = 0
+                    self._failures = self._restarts = 0
         if loop.time() - began >= _SHORTEST_WATCH_S:
-            self._failures = 0
+            self._failures = self._restarts = 0
         elif self._heard_at is None or self._heard_at < began:
             self._failures += 1
             await asyncio.sleep(self._backoff.delay_s(self._failures))

@@ -71,7 +71,8 @@ async def serve(options: Options) -> None:
     """
     stopping = _on_signals()
     with tempfile.TemporaryDirectory(prefix="aibrix-gateway-") as folder:
-        async with _session() as session, await Cluster.connect(options.kubeconfig) as cluster:
+        caller = f"gateway {options.name}"
+        async with _session() as session, await Cluster.connect(options.kubeconfig, caller=caller) as cluster:
             replica = Replica(options, cluster, session)
             async with replica.running(Path(folder)):
                 await replica.until(stopping)

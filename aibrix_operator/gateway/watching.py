@@ -1,13 +1,14 @@
 """Keeps the view's models as the cluster has them: Pods, claims and adapters, each by one list and one watch.
 
 What was known stays valid while the API server is away. Nothing here waits for it, and afterwards a watch goes on from
-where it was; where it cannot, one list heals it, at a random time within ``RELIST_SPREAD_S``.
+where it was; where it cannot, one list heals it, at a moment of its own within ``RELIST_SPREAD_S``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 RELIST_SPREAD_S = 10.0
 """The window over which replicas and kinds send their lists when all watches have to begin anew."""
+_MOMENTS = {PODS.plural: 0.0, MODEL_CLAIMS.plural: 0.5, MODEL_ADAPTERS.plural: 0.25}
+"""Where in the window a kind's list comes, from where the replica's own begins. Half a window lies between the two that
+every cluster has, so that one replica's lists are never close, however its watches' retries fall."""
 _BACKOFF = Backoff(initial_s=0.5, max_s=8, jitter=0.5)
 _LOOK_FOR_KIND_S = 60.0
 
@@ -58,6 +62,7 @@ class Watching:
         self._scope = scope
         self._catalogue = Catalogue(view.models, parse_config)
         self._is_refreshing = False
+        self._window_s = random.uniform(0, RELIST_SPREAD_S)
         claims = partial(_take, self._catalogue.set_claim, self._refresh_soon)
         adapters = partial(_take, self._catalogue.set_adapter, self._refresh_soon)
         pods = partial(_take, self._catalogue.set_pod, self._refresh_soon, gone=self._pod_gone)
@@ -78,7 +83,7 @@ class Watching:
             on_event=on_event,
             slim=partial(_slim, read),
             backoff=_BACKOFF,
-            relist_spread_s=RELIST_SPREAD_S,
+            relist_delay_s=lambda: until_list_s(resource, self._window_s, asyncio.get_running_loop().time()),
             **narrowed,
         )
 
@@ -157,6 +162,11 @@ class _Kind:
         self.is_absent = False
         self.is_known = asyncio.Event()
         """It is not served, or its first list is in."""
+
+
+def until_list_s(resource: Resource, window_s: float, now_s: float) -> float:
+    """How long a list of the kind waits: its moment comes once every ``RELIST_SPREAD_S``, counted from ``window_s``."""
+    return (window_s + _MOMENTS[resource.plural] * RELIST_SPREAD_S - now_s) % RELIST_SPREAD_S
 
 
 def _slim(read: Callable[[Object], Any], obj: Object) -> Object:

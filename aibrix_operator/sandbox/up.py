@@ -53,6 +53,8 @@ class Options:
     """Replicas of the operator. 0: run one yourself against the kubeconfig, in a debugger for example."""
     gateways: int = 0
     """Replicas of the gateway, each with an Envoy of its own."""
+    gateway_options: Sequence[Sequence[str]] = ()
+    """Further options of their commands: those of the first replica, of the second, … None for those that are left."""
     with_pool: bool = True
     """Without, apply a warm pool of your own."""
     runtime_command: Sequence[str] = RUNTIME_COMMAND
@@ -192,10 +194,12 @@ def _start_operators(sandbox: Sandbox, replicas: int) -> list[readiness.Wait]:
     return waits
 
 
-def _start_gateways(sandbox: Sandbox, replicas: int) -> list[readiness.Wait]:
+def _start_gateways(sandbox: Sandbox, options: Options) -> list[readiness.Wait]:
     waits = []
-    for address, command in gateways.plan(sandbox, replicas):
-        _start_supervised(sandbox, address.name, command)
+    own = iter(options.gateway_options)
+    for address, command in gateways.plan(sandbox, options.gateways):
+        further = next(own, ())
+        _start_supervised(sandbox, address.name, [*command, *further])
         waits.append(readiness.gateway(sandbox, address.name, f"{address.api_url}/readyz"))
     return waits
 
@@ -211,7 +215,7 @@ async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
             waits += _start_operators(sandbox, options.operators)
         if options.gateways:
             report(f"starting {options.gateways} gateway{'s' if options.gateways > 1 else ''}")
-            waits += _start_gateways(sandbox, options.gateways)
+            waits += _start_gateways(sandbox, options)
         if options.with_pool:
             replicas = sum(node.cards for node in sandbox.nodes)
             report(f"starting {replicas} warm Pod{'s' if replicas > 1 else ''}")

@@ -310,16 +310,15 @@ async def test_what_keeps_does_not_want_is_as_good_as_not_there(api, cluster, se
         assert seen.changes.count((Change.DELETED, "wanted")) == 1
 
 
-async def test_every_list_but_the_first_waits_for_a_random_time_of_its_window(api, cluster, seen, monkeypatch):
-    waits = []
+async def test_every_list_but_the_first_waits_as_long_as_it_is_told(api, cluster, seen):
+    asked = []
 
-    def uniform(low: float, high: float) -> float:
-        waits.append((low, high))
+    def delay_s() -> float:
+        asked.append(seen.changes.copy())
         return 0.0
 
-    monkeypatch.setattr("aibrix_operator.cluster.watch.random.uniform", uniform)
-    async with following(cluster, seen, relist_spread_s=10.0) as watch:
-        assert waits == []
+    async with following(cluster, seen, relist_delay_s=delay_s) as watch:
+        assert asked == []
         await api.watched()
         api.forget_history()
         api.end_watches()
@@ -327,4 +326,27 @@ async def test_every_list_but_the_first_waits_for_a_random_time_of_its_window(ap
         api.forget_history()
         await seen.until(lambda: (Change.ADDED, "new") in seen.changes)
         assert watch.lists == 2
-        assert waits == [(0, 10.0)]
+        assert asked == [[]], "once, and before the list"
+
+
+async def test_a_server_that_was_away_for_long_is_listed_as_soon_as_one_that_never_was(api, cluster, seen):
+    failures: list[int] = []
+
+    class Noted(Backoff):
+        def delay_s(self, number: int) -> float:
+            failures.append(number)
+            return 0.0
+
+    watch = Watch(cluster, MODEL_CLAIMS, on_event=seen, backoff=Noted(initial_s=1.0, max_s=1.0))
+    task = asyncio.create_task(watch.run())
+    async with asyncio.timeout(5):
+        await watch.synced.wait()
+        await api.watched()
+        api.next_answer("WATCH", *[status(503, "ServiceUnavailable")] * 6, status(410, "Expired"))
+        api.end_watches()
+        api.put("new")
+        await seen.until(lambda: watch.lists == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert failures[-1] == 1, failures
+    assert max(failures) >= 6

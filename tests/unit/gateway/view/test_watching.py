@@ -8,10 +8,11 @@ from gateway_objects import NAME, claim, parse_config, pod, route, until, warm
 from gateway_store import Server
 
 from aibrix_operator.cluster.backoff import Backoff
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
 from aibrix_operator.gateway import watching
 from aibrix_operator.gateway.loads import Loads
 from aibrix_operator.gateway.view import View
-from aibrix_operator.gateway.watching import ListAges, Scope, Watching
+from aibrix_operator.gateway.watching import ListAges, Scope, Watching, until_list_s
 
 
 @pytest.fixture
@@ -120,6 +121,15 @@ async def test_a_server_that_forgot_its_history_is_listed_once_a_kind(server, mo
         await until(lambda: "n" in found.view.models)
         await until(lambda: server.lists() == lists + 3)
         assert found.view.models.keys() == {"m", "n"}
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1.3, 7.7, 12.4])
+def test_a_replicas_lists_of_pods_and_claims_are_half_a_window_apart_however_late_a_watch_is(late_s):
+    spread_s = watching.RELIST_SPREAD_S
+    pods_s = 100.0 + until_list_s(PODS, 3.3, 100.0)
+    claims_s = 100.0 + late_s + until_list_s(MODEL_CLAIMS, 3.3, 100.0 + late_s)
+    assert abs(pods_s - claims_s) >= spread_s / 2 - 1e-6
+    assert 0.0 <= pods_s - 100.0 < spread_s
 
 
 async def test_the_pods_of_a_list_make_their_model_once(server):

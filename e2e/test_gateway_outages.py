@@ -1,0 +1,111 @@
+"""Nothing fails for awake models while the operator, the API server or Redis is dead; afterwards gateways follow again
+without a rush on the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from functools import partial
+
+import pytest
+
+from aibrix_operator.gateway.watching import RELIST_SPREAD_S
+from bench.soak.clients import Clients, Tally, evenly, session
+from e2e.api import eventually
+from e2e.gateway import Gateway
+from e2e.gateway_stage import AWAKE, Stage
+
+OUTAGE_S = float(os.environ.get("AIBRIX_OUTAGE_S", "10"))
+"""``make outages`` makes each last for ten minutes."""
+RATE, CONNECTIONS = 500.0, 48
+LEAST_RATE = 20.0
+"""A machine that others use too reaches less than ``RATE``; this much shows that clients were answered all the time."""
+SPREAD_S, LIST_S = 5.0, 0.5
+"""The second is what a list may take."""
+KINDS = ("pods", "modelclaims")
+FOLLOWING_WITHIN_S = RELIST_SPREAD_S + 30.0
+
+pytestmark = pytest.mark.timeout(3 * OUTAGE_S + 300)
+
+
+@asynccontextmanager
+async def steady_clients(stage: Stage) -> AsyncIterator[Tally]:
+    """Every awake model is asked through every gateway, as long as the block."""
+    choose = evenly([gateway.address.url for gateway in stage.gateways], AWAKE)
+    async with session() as shared, Clients(shared, choose, RATE, CONNECTIONS).asking() as tally:
+        yield tally
+
+
+async def asked_during(stage: Stage, outage: AbstractContextManager[None], after: Callable[[], None]) -> Tally:
+    """Clients ask before ``outage``, while it lasts, and until ``after`` has seen that all is as before."""
+    async with steady_clients(stage) as tally:
+        await asyncio.sleep(1.0)
+        with ExitStack() as stack:
+            await asyncio.to_thread(stack.enter_context, outage)
+            await asyncio.sleep(OUTAGE_S)
+            await asyncio.to_thread(stack.close)
+        await asyncio.to_thread(after)
+    return tally
+
+
+def check(what: str, tally: Tally) -> None:
+    print(f"{what} dead for {OUTAGE_S:.0f} s: {tally}")
+    assert tally.failed == 0, tally
+    assert tally.strangers == []
+    assert tally.rate >= LEAST_RATE, tally
+
+
+def follows(stage: Stage, claim: str) -> None:
+    """A claim that is made now is served by every gateway: by a fresh view, and an operator that works."""
+    stage.pool.apply(claim, footprint="1536Mi", floor="512Mi")
+    for gateway in stage.gateways:
+        eventually(
+            f"{gateway.pod_name} serves {claim}", lambda at=gateway: at.chat(claim).status == 200, FOLLOWING_WITHIN_S
+        )
+    stage.pool.delete(claim)
+
+
+async def test_no_request_fails_while_the_operator_is_dead(stage: Stage):
+    tally = await asked_during(stage, stage.without_operator(), lambda: follows(stage, "after-operator"))
+    check("operator", tally)
+
+
+async def test_no_request_fails_while_the_api_server_is_dead_and_lists_are_spread_after_it(stage: Stage):
+    before = {gateway.pod_name: _lists_told(gateway) for gateway in stage.gateways}
+
+    def after() -> None:
+        back_s = time.monotonic()
+        follows(stage, "after-api-server")
+        for gateway in stage.gateways:
+            eventually(f"every watch of {gateway.pod_name} goes on", partial(_goes_on, gateway, back_s), 30.0)
+
+    tally = await asked_during(stage, stage.without_api_server(), after)
+
+    check("API server", tally)
+    lists = stage.lists()
+    print({f"{gateway} {kind}": times for (gateway, kind), times in lists.items()})
+    assert all(len(times) == 1 for times in lists.values()), lists
+    assert {gateway.pod_name: _lists_told(gateway) - before[gateway.pod_name] for gateway in stage.gateways} == {
+        gateway.pod_name: sum(name == gateway.pod_name for name, _ in lists) for gateway in stage.gateways
+    }
+    ended = [at for times in lists.values() for at in times]
+    if any({"pods", "modelclaims"} <= {kind for name, kind in lists if name == at.pod_name} for at in stage.gateways):
+        assert max(ended) - min(ended) >= SPREAD_S - LIST_S
+
+
+def _lists_told(gateway: Gateway) -> float:
+    return sum(gateway.metric("aibrix_gateway_lists_total", kind=kind) for kind in KINDS)
+
+
+def _goes_on(gateway: Gateway, since_s: float) -> bool:
+    """Whether each of its watches has heard something since then: an event, or a whole new list."""
+    within_s = time.monotonic() - since_s
+    return all(gateway.metric("aibrix_gateway_watch_silence_seconds", kind=kind) < within_s for kind in KINDS)
+
+
+async def test_no_request_fails_while_redis_is_dead(stage: Stage):
+    tally = await asked_during(stage, stage.without_redis(), lambda: stage.wait_redis(True))
+    check("Redis", tally)
