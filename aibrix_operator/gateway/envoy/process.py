@@ -112,8 +112,6 @@ class Process:
 def launch(config: Path, options: ProcessOptions) -> Process:
     """Run Envoy with ``config``. Called before threads are started, because it forks with Python code in between."""
     command = [str(find(options.binary)), "-c", str(config), "--disable-hot-restart", "--log-level", options.log_level]
-    # Each start would warn that the filter that reads streams is marked as work in progress; tests hold it in check.
-    command += ["--component-log-level", "misc:error"]
     if options.concurrency is not None:
         command += ["--concurrency", str(options.concurrency)]
     log = options.log.open("ab") if options.log is not None else None

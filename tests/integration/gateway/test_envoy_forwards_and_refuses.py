@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+from aiohttp import web
 from gateway_engine import Reply
 from gateway_envoy import forward
 from hypothesis import given, settings
@@ -123,6 +124,36 @@ async def test_an_engine_that_cuts_the_connection_is_a_503_in_openais_shape(gate
     answer = await ask(gateway, json={"model": "m"})
     assert (answer[0], error_of(answer)["code"]) == (503, "service_unavailable")
     assert len(engine.seen) == 1
+
+
+async def test_our_own_server_answers_for_models_and_hears_no_internal_headers(gateway, engine):
+    heard = []
+
+    async def answer(request):
+        heard.append((request.method, request.path_qs, request.headers))
+        return web.json_response({"object": "list", "data": []})
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.UnixSite(runner, gateway.gateway.settings.api.path).start()
+    try:
+        for method, path in (("GET", "/v1/models"), ("GET", "/v1/models/org/m?x=1"), ("HEAD", "/v1/models")):
+            status, _, body = await ask(gateway, path, method=method, headers={"target-pod": engine.address})
+            assert (status, json.loads(body or b"0")) == (
+                200,
+                0 if method == "HEAD" else {"object": "list", "data": []},
+            )
+    finally:
+        await runner.cleanup()
+    assert [asked[:2] for asked in heard] == [
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/org/m?x=1"),
+        ("HEAD", "/v1/models"),
+    ]
+    assert not [asked for asked in heard if "target-pod" in asked[2]]
+    assert (engine.seen, gateway.exchange.questions) == ([], [])
 
 
 HEADERS = st.lists(

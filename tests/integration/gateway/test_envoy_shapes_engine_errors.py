@@ -1,9 +1,11 @@
 """Engines' errors through a real Envoy: in OpenAI's shape, with their status; and successes untouched."""
 
 import json
+import os
 
 import pytest
-from gateway_engine import EVENTS, JSON, Reply, json_reply, stream_reply
+from gateway_engine import EVENTS, JSON, Reply, json_reply, running_engine, stream_reply
+from gateway_envoy import forward, stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PLAIN = ("content-type", "text/plain")
@@ -122,3 +124,11 @@ async def test_a_stream_is_not_looked_at(ask, gateway):
     got, _, body = await ask(stream_reply(b"data: no JSON at all\n\n"))
     assert (got, body) == (200, b"data: no JSON at all\n\n")
     assert gateway.gateway.reports.shaper.shaped == before
+
+
+async def test_without_us_an_engines_error_passes_as_it_is():
+    async with running_engine() as engine, stage(lambda _: forward(engine.address)) as gateway:
+        engine.reply = lambda _: Reply(418, (PLAIN,), (b"a teapot",))
+        os.unlink(gateway.gateway.settings.reports.path)
+        async with gateway.client.post(f"{gateway.url}/v1/chat/completions", json={"model": "m"}) as answer:
+            assert (answer.status, await answer.read()) == (418, b"a teapot")
