@@ -107,6 +107,7 @@ class RedisStore:
         """One page and the next cursor, None after the last. On a cluster: of the one node that holds the namespace."""
         pattern, count = keys.scan_pattern(self._prefix, namespace), self._options.scan_count
         if isinstance(self._client, RedisCluster):
+            await self._client.initialize()
             node = self._client.get_node_from_key(keys.entities_prefix(self._prefix, namespace))
             reply: Any = await self._client.scan(cursor, match=pattern, count=count, target_nodes=node)
             cursors, found = reply
@@ -165,6 +166,8 @@ class RedisStore:
     async def news(self, namespaces: Sequence[str]) -> AsyncGenerator[tuple[str, bytes | None], None]:
         """See ``Store``."""
         channels = {keys.news_channel(self._prefix, n).encode(): n for n in namespaces}
+        if isinstance(self._client, RedisCluster):
+            await self._client.initialize()
         async with self._client.pubsub() as pubsub:
             await pubsub.subscribe(*channels)
             async for message in pubsub.listen():

@@ -24,6 +24,8 @@ MOST_BYTES = 256 * 1024
 """Of values in one message. A bigger value is left to the loop: Redis cuts off listeners that fall far behind."""
 PUBLISH_TIMEOUT_S = 1.0
 LISTEN_AGAIN_S = 1.0
+SILENT_PERIODS = 60
+"""A replica beats in every cycle. One that did not for so many is gone."""
 
 
 class Teller:
@@ -192,7 +194,7 @@ class Teller:
         listening = [e for e in self._entries.values() if e.listening]
         deaf = [e for e in listening if e.beats_heard < e.beats_sent and e.last_beat_s <= sent_before_s]
         for entry in self._entries.values():
-            entry.heard.drop_silent(self._tools.now_s())
+            entry.heard.drop_silent(self._tools.now_s() - SILENT_PERIODS * self._tools.options.period_s)
         if not deaf or self._listening is None:
             return
         self._listening.cancel()

@@ -1,0 +1,1 @@
+"""What sharing state costs Redis, and how soon a replica knows what another learned."""
