@@ -64,7 +64,7 @@ class RunningCounts:
         say = b"" if counts == self._said else counts
         before_s = self._clock()
         try:
-            new, time_s, others = await self._store.beside(
+            new, is_missing, time_s, others = await self._store.beside(
                 *(scripts.EXCHANGE, (keys.GATEWAYS, keys.RUNNING)),
                 *(self._gateway, scripts.LIVE_S, scripts.KEEP_S, say),
             )
@@ -76,7 +76,7 @@ class RunningCounts:
         ahead_s = float(time_s) - (before_s + now_s) / 2
         self._limiter.clock_ahead_s = ahead_s if abs(ahead_s) >= CLOCKS_DIFFER_S else 0.0
         # Redis may have restarted, empty: then it has to be told all again.
-        self._said = None if new and not say else counts
+        self._said = None if is_missing else counts
         if new:
             self._limiter.tell_all()
         self._hear(others)

@@ -140,7 +140,8 @@ return answer
 EXCHANGE: Final = Script(
     """
 -- KEYS: the gateways, what they have running. ARGV: own field, live_s, keep_s, own counts ('' for the same as before).
--- Answers {1 when Redis had not known this gateway, its time, {gateway, counts, ...} of the others that are alive}
+-- Answers {1 when Redis had not known this gateway, 1 when it has no counts of it, its time,
+-- {gateway, counts, ...} of the others that are alive}
 local field, live_s, keep_s = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -148,6 +149,7 @@ local new = redis.call('ZADD', KEYS[1], now, field)
 redis.call('EXPIRE', KEYS[1], keep_s)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - keep_s)
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[2], field, ARGV[4]) end
+local is_missing = 1 - redis.call('HEXISTS', KEYS[2], field)
 redis.call('EXPIRE', KEYS[2], keep_s)
 local live, others = {}, {}
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now - live_s, '+inf')) do live[name] = true end
@@ -160,7 +162,7 @@ for at = 1, #all, 2 do
     others[#others + 1] = all[at + 1]
   end
 end
-return { new, time[1] .. '.' .. string.format('%06d', time[2]), others }
+return { new, is_missing, time[1] .. '.' .. string.format('%06d', time[2]), others }
 """
 )
 

@@ -3,8 +3,10 @@
 import pytest
 from traffic_builders import charge, endpoint, endpoints, rps, user
 
+from aibrix_operator.gateway.limits.batch import TRIED, asked
 from aibrix_operator.gateway.limits.limiter import Denied, Granted, Limit
 from aibrix_operator.gateway.limits.memory import MemoryLimiter
+from aibrix_operator.gateway.limits.windows import Counts
 
 
 def verdicts(answers):
@@ -136,3 +138,19 @@ def test_settling_or_refunding_a_second_time_changes_nothing():
     assert limiter.slots.count(pod.key) == 1
     limiter.refund(other, 2)
     assert limiter.slots.held() == {}
+
+
+def test_no_more_is_taken_back_than_was_counted():
+    counts = Counts()
+    counts.add("a", 7, 2)
+    counts.take_back("a", 7, 5)
+    counts.take_back("b", 7, 5)
+    assert (counts.count("a", 7), counts.count("b", 7), counts.count("a", 8)) == (0, 0, 0)
+
+
+def test_endpoints_that_our_own_requests_fill_are_not_asked_about():
+    pods = endpoints(40)
+    full = {pod.key for pod in pods[::2]}
+    one = asked(charge(to=pods, inflight=2), 0.0, lambda key: 2 if key in full else 1)
+    assert [*one.endpoints, *one.rest] == list(pods[1::2])
+    assert len(one.endpoints) == TRIED

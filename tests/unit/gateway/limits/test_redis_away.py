@@ -6,7 +6,7 @@ import time
 
 import pytest
 from redis_server import RedisServer
-from shared_limits import Gateway, client, gateways, until, verdicts
+from shared_limits import Gateway, client, gateways, settled, until, verdicts
 from traffic_builders import charge, endpoints, rps, user
 
 from aibrix_operator.gateway.limits import keys
@@ -97,6 +97,24 @@ async def test_what_a_hung_redis_did_after_all_is_put_right_when_it_is_back(own_
         await until(is_right)
 
 
+async def test_a_slot_that_a_hung_redis_gave_to_a_request_that_was_refused_meanwhile_is_given_back(own_redis_server):
+    url = own_redis_server.url
+    async with gateways(url, policy=Policy.CLOSED, within_s=ANSWERS_WITHIN_S) as (gateway,), client(url) as redis:
+        (pod,) = endpoints(1)
+        await until(lambda: gateway.store.is_up)
+        own_redis_server.hang()
+        assert verdicts([await gateway.admit(charge(1, to=(pod,), inflight=9))]) == [Limit.STORE]
+        own_redis_server.go_on()
+        await until(lambda: gateway.store.is_up)
+
+        async def is_free():
+            return await redis.hgetall(keys.slots(pod.key)) == {}
+
+        await until(is_free)
+        await settled(gateway)
+        assert await is_free()
+
+
 async def test_absent_at_the_start_the_policy_holds_and_later_counts_are_shared(tmp_path):
     server = RedisServer(tmp_path)
     (pod,) = endpoints(1)
@@ -157,6 +175,40 @@ async def test_a_redis_that_forgot_everything_and_kept_its_connections_is_told_a
             return await redis.hgetall(keys.slots(pod.key)) == {gateway.field: "1"}
 
         await until(is_told)
+
+
+async def test_a_redis_that_forgot_everything_is_told_again_by_the_next_request(own_redis_server):
+    async with gateways(own_redis_server.url) as (gateway,), client(own_redis_server.url) as redis:
+        held, other = endpoints(2)
+        await gateway.admit(charge(1, to=(held,), inflight=3))
+        gateway._running.cancel()
+        await redis.flushall()
+        await gateway.admit(charge(1, to=(other,), inflight=3))
+        await settled(gateway)
+        assert await redis.hgetall(keys.slots(held.key)) == {gateway.field: "1"}
+
+
+async def test_a_redis_that_forgot_what_runs_is_told_again_though_nothing_changed(own_redis_server):
+    async with gateways(own_redis_server.url) as (gateway,), client(own_redis_server.url) as redis:
+        (pod,) = endpoints(1)
+        gateway.loads.add(pod)
+
+        async def is_told():
+            return await redis.hget(keys.RUNNING, gateway.field) == f'{{"{pod.key}":1}}'
+
+        await until(is_told)
+        await redis.delete(keys.RUNNING)
+        await until(is_told)
+
+
+async def test_windows_are_cut_by_the_clock_of_redis(own_redis_server):
+    async with gateways(own_redis_server.url) as (gateway,), client(own_redis_server.url) as redis:
+        gateway.running._clock = lambda: time.time() - 120
+        await until(lambda: gateway.limiter.clock_ahead_s)
+        assert 119 < gateway.limiter.clock_ahead_s < 121
+        await gateway.admit(charge(30, user=user("ann"), tokens=5))
+        minutes = [minute for minute in range(4) if await redis.get(keys.user_tpm("ann", minute))]
+        assert minutes == [2]
 
 
 async def test_scripts_that_redis_has_forgotten_are_sent_again(own_redis_server):
