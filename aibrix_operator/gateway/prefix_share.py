@@ -84,13 +84,14 @@ class PrefixShare:
         """See ``DeltaSyncable``. Blocks are never deleted on purpose: they expire."""
         return False
 
-    def announce_to(self, wake: Callable[[], None]) -> None:
+    def announce_to(self, wake: Callable[[], None] | None) -> None:
         """See ``Announcing``."""
         self._dirty.announce_to(wake)
 
-    def take_news(self, most: int) -> Changes:
+    def take_news(self, most: int) -> Changes | None:
         """See ``Announcing``."""
-        return Changes(self._encode(self._dirty.take_untold(most)[0]))
+        updated, _ = self._dirty.take_untold(most)
+        return Changes({str(block) for block in updated}) if updated else None
 
     def on_sync_start(self) -> None:
         """Blocks that one request used arrive together and share their record of it."""
