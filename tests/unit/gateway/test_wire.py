@@ -5,6 +5,7 @@ import contextlib
 
 import orjson
 import pytest
+import uvloop
 
 from aibrix_operator.gateway import wire
 from aibrix_operator.gateway.address import Address
@@ -76,6 +77,79 @@ async def test_a_question_holds_what_the_client_sent_and_only_headers_that_are_r
     assert (question.method, question.path) == ("POST", "/v1/chat/completions?a=1")
     assert question.headers == {"user": "ann", "routing-strategy": "a,b"}
     assert question.body == b'{"model":"m"}'
+
+
+SIZES = [0, 1, 16_383, 16_384, 16_385, 40_000, 65_536, 220_000, (1 << 20) - 1, 1 << 20, 100, 3 << 20, 20_000, 3 << 20]
+
+
+async def send_bodies(envoy, bodies, piece):
+    """All of them, pipelined, in pieces of ``piece`` bytes; the statuses of the answers."""
+    sent = b"".join(f"POST / HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body for body in bodies)
+
+    async def send():
+        for start in range(0, len(sent), piece):
+            envoy.writer.write(sent[start : start + piece])
+            await envoy.writer.drain()
+
+    sending = asyncio.create_task(send())
+    statuses = [(await envoy.read())[0] for _ in bodies]
+    await sending
+    return statuses
+
+
+def bodies_of(seed):
+    """One of each of ``SIZES``, unlike those of another seed."""
+    line = bytes((seed + n) % 256 for n in range(251))
+    return [(line * (size // 251 + 1))[:size] for size in SIZES]
+
+
+@pytest.mark.parametrize("piece", [1_000, 16_384, 50_000, 1 << 30])
+async def test_bodies_of_every_length_are_whole_however_they_come(tmp_path, piece):
+    exchange = Exchange()
+    async with asking(exchange, tmp_path / "s", limit=3 << 20) as (_, envoy):
+        assert set(await send_bodies(envoy, bodies_of(0), piece)) == {200}
+    assert [question.body for question in exchange.questions] == bodies_of(0)
+
+
+def test_connections_that_share_a_buffer_do_not_mix_their_bodies(tmp_path):
+    """On the event loop that the gateway runs on."""
+
+    async def play():
+        exchange = Exchange()
+        address = Address(path=str(tmp_path / "s"))
+        async with wire.serve(exchange, address, body_limit_bytes=3 << 20):
+            ends = [Envoy(*await asyncio.open_unix_connection(address.path)) for _ in range(4)]
+            await asyncio.gather(*(send_bodies(end, bodies_of(seed), 7_000) for seed, end in enumerate(ends)))
+            for end in ends:
+                end.writer.close()
+        return exchange.questions
+
+    questions = uvloop.run(play())
+    assert sorted(question.body for question in questions) == sorted(b for seed in range(4) for b in bodies_of(seed))
+
+
+async def test_a_body_in_chunks_is_whole(tmp_path):
+    exchange = Exchange()
+    async with asking(exchange, tmp_path / "s") as (_, envoy):
+        envoy.writer.write(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        await envoy.writer.drain()
+        envoy.writer.write(b"2\r\nde\r\n0\r\n\r\n")
+        assert (await envoy.read())[0] == 200
+    assert exchange.questions[0].body == b"abcde"
+
+
+async def test_two_long_bodies_at_once_do_not_meet(tmp_path):
+    exchange = Exchange()
+    async with asking(exchange, tmp_path / "s") as (_, envoy):
+        other = Envoy(*await asyncio.open_unix_connection(str(tmp_path / "s")))
+        for end, letter in ((envoy, b"a"), (other, b"b")):
+            end.writer.write(b"POST / HTTP/1.1\r\ncontent-length: 200000\r\n\r\n" + letter * 100_000)
+            await end.writer.drain()
+        for end, letter in ((other, b"b"), (envoy, b"a")):
+            end.writer.write(letter * 100_000)
+            assert (await end.read())[0] == 200
+        other.writer.close()
+    assert [question.body for question in exchange.questions] == [b"b" * 200_000, b"a" * 200_000]
 
 
 async def test_both_ends_get_their_own_target_pod_and_one_copy_of_what_they_share(tmp_path):
