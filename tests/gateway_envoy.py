@@ -101,7 +101,7 @@ async def stage(reply: Callable[[Question], Answer], **changes) -> AsyncIterator
             print((folder / "envoy.log").read_text()[-4000:])
 
 
-async def until(holds: Callable[[], object], *, within_s: float = 10.0) -> None:
+async def until(holds: Callable[[], object], *, within_s: float = 20.0) -> None:
     """Poll with a deadline."""
     deadline = time.monotonic() + within_s
     while not holds():

@@ -76,17 +76,19 @@ async def test_a_body_known_to_be_too_long_is_refused_before_it_is_sent():
 @pytest.mark.acceptance("GW-21")
 async def test_a_thousand_slow_requests_at_once_are_all_answered():
     async with running_engine() as engine, stage(lambda _: forward(engine.address)) as gateway:
-        engine.reply = lambda _: Reply(chunks=(b'{"model":"m"}',), delay_s=1.0)
+        answer_now = asyncio.Event()
+        engine.reply = lambda _: Reply(chunks=(b'{"model":"m"}',), before=answer_now)
         body = json.dumps({"model": "m", "x": "y" * 4 * KIB})
 
         async def ask():
             async with gateway.client.post(gateway.url + CHAT, data=body) as answer:
                 return answer.status, await answer.read()
 
-        answers = await asyncio.gather(*(ask() for _ in range(1000)))
-        assert set(answers) == {(200, b'{"model":"m"}')}
-        assert engine.most_running == 1000
-        await until(lambda: len(gateway.exchange.entries) == 1000)
+        asked = [asyncio.create_task(ask()) for _ in range(1000)]
+        await until(lambda: engine.running == 1000, within_s=60.0)
+        answer_now.set()
+        assert set(await asyncio.gather(*asked)) == {(200, b'{"model":"m"}')}
+        await until(lambda: len(gateway.exchange.ended()) == 1000)
         assert len({entry.lease for entry in gateway.exchange.ended()}) == 1000
         assert await gateway.gateway.admin.active_requests() == 0
         assert await gateway.gateway.admin.lost_entries() == 0
@@ -109,18 +111,18 @@ async def test_a_thousand_requests_wait_for_their_decision_at_once():
                     return answer.status
 
             asked = [asyncio.create_task(ask()) for _ in range(1000)]
-            await until(lambda: gateway.gateway.questions.waiting == 1000)
+            await until(lambda: gateway.gateway.questions.waiting == 1000, within_s=60.0)
             wake.set()
             assert set(await asyncio.gather(*asked)) == {200}
 
 
 async def test_what_moves_may_last_and_what_stands_still_is_ended():
-    async with running_engine() as engine, stage(lambda _: forward(engine.address), timeout_s=0.5) as gateway:
+    async with running_engine() as engine, stage(lambda _: forward(engine.address), timeout_s=1.0) as gateway:
         url = gateway.url + CHAT
-        engine.reply = lambda _: stream_reply(*[EVENT] * 6, pause_s=0.2)
+        engine.reply = lambda _: stream_reply(*[EVENT] * 7, pause_s=0.2)
         began = time.monotonic()
         async with gateway.client.post(url, json={}) as answer:
-            assert await answer.read() == EVENT * 6
+            assert await answer.read() == EVENT * 7
         assert time.monotonic() - began > 1.0
 
         engine.reply = lambda _: Reply(before=asyncio.Event())
@@ -249,7 +251,6 @@ async def test_an_engine_that_closes_idle_connections_early_fails_nobody():
         for _ in range(2):
             async with gateway.client.post(gateway.url + CHAT, json={}) as answer:
                 assert answer.status == 200
-            assert len(engine.connections) == 1
             await until(lambda: not engine.connections)
 
 
