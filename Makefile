@@ -11,7 +11,7 @@ DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
 SEEDS ?= 2000
 
-.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet chaos steady-state clean
+.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet bench-statesync chaos steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-controller: setup binaries ## Our controller beside controller-runtime and
 
 bench-fleet: setup binaries ## What 100, 300 and 1,000 claims cost the operator, busy and idle
 	@$(BIN)/python -m bench.fleet
+
+bench-statesync: setup ## How soon one replica knows what another learned, and what that costs Redis
+	@$(BIN)/python -m bench.statesync
 
 chaos: setup binaries ## Kill operators, sidecars, engines and Pods at random for 10 minutes while clients ask
 	@$(BIN)/python -m bench.chaos

@@ -100,7 +100,7 @@ async def measure(url: str, requests_per_s: float, blocks: int, seconds: float) 
     )
     await sync.stop()
     await client.aclose()
-    out, _ = await listener.communicate()
+    out, _ = await listener.communicate(b"")  # the end of its input
     seen: dict[str, float] = json.loads(out)
     return seen | {"changed": request * blocks, "messages": published or 0}
 
