@@ -90,6 +90,8 @@ class Teller:
     async def tell(self, entry: Entry) -> None:
         """Publish what was not told yet. A failure loses it: it is dirty still, and the numbers tell of the gap."""
         while entry.announcing is not None and (changes := entry.announcing.take_news(MOST_AT_ONCE)) is not None:
+            if not changes.updated and not changes.deleted:
+                return  # a component that says "nothing" in another way must not hold up the event loop
             values = entry.allowed(entry.announcing.encode(changes.updated), self._tools.now_s())
             if entry.tombstones is not None:
                 for entity in changes.deleted:
