@@ -31,6 +31,16 @@ class PrefixCacheKnobs:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixBalanceKnobs:
+    """``routingConfig.prefixBalance``"""
+
+    fading_s: float = 20.0
+    """Time constant in which work that an engine was given is forgotten."""
+    move_weight: float = 1.5
+    """How much more than its price an engine must have been given before a session moves away from its cache."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrebleKnobs:
     """``routingConfig.preble``"""
 
@@ -152,12 +162,14 @@ class _Knob:
 _GROUP_MEMBERS: Final = {
     "load_balance": "loadBalance",
     "prefix_cache": "prefixCache",
+    "prefix_balance": "prefixBalance",
     "preble": "preble",
     "vtc": "vtc",
     "auto_blend": "autoBlend",
 }
 _LOAD: Final = "AIBRIX_LOAD_BALANCE_"
 _BLEND: Final = "AIBRIX_ROUTING_AUTO_BLEND_"
+_PREFIX_BALANCE: Final = "AIBRIX_ROUTING_PREFIX_BALANCE_"
 _VTC: Final = "AIBRIX_ROUTER_VTC_BASIC_"
 _TRACKER: Final = "AIBRIX_ROUTER_VTC_TOKEN_TRACKER_"
 _TOP_K: Final = "AIBRIX_ROUTING_LEAST_REQUEST_TOP_K"
@@ -171,6 +183,8 @@ _KNOBS: Final = (
         "prefix_cache", "standard_deviation_factor", _real(0.0),
         "AIBRIX_PREFIX_CACHE_STANDARD_DEVIATION_FACTOR", "standardDeviationFactor",
     ),
+    _Knob("prefix_balance", "fading_s", _real(0.0, above=True), _PREFIX_BALANCE + "FADING_SECONDS", "fadingSeconds"),
+    _Knob("prefix_balance", "move_weight", _real(0.0), _PREFIX_BALANCE + "MOVE_WEIGHT", "moveWeight"),
     _Knob("preble", "target_gpu", _one_of("A6000", "V100"), "AIBRIX_PREBLE_TARGET_GPU", "targetGPU"),
     _Knob("preble", "decoding_length", _whole(0), "AIBRIX_PREBLE_DECODING_LENGTH", "decodingLength"),
     _Knob("vtc", "max_pod_load", _real(0.0, above=True), _VTC + "MAX_POD_LOAD", "maxPodLoad"),
@@ -209,6 +223,7 @@ class Knobs:
 
     load_balance: LoadBalanceKnobs = field(default_factory=LoadBalanceKnobs)
     prefix_cache: PrefixCacheKnobs = field(default_factory=PrefixCacheKnobs)
+    prefix_balance: PrefixBalanceKnobs = field(default_factory=PrefixBalanceKnobs)
     preble: PrebleKnobs = field(default_factory=PrebleKnobs)
     vtc: VtcKnobs = field(default_factory=VtcKnobs)
     auto_blend: AutoBlendKnobs = field(default_factory=AutoBlendKnobs)

@@ -74,7 +74,7 @@ class PrefixShare:
     def get_delta(self) -> Delta:
         """See ``DeltaSyncable``."""
         generation = self._dirty.drain()
-        return Delta(generation.number, Changes(self._encode(generation.updated)))
+        return Delta(generation.number, Changes([str(block) for block in generation.updated]))
 
     def clear_dirty(self, generation: int, failed: Collection[str] = ()) -> None:
         """See ``DeltaSyncable``."""
@@ -136,10 +136,11 @@ class PrefixShare:
         said = uses.get(held[0], {})
         return any(at_ns > said.get(incarnation, 0) for incarnation, at_ns in held[1].items())
 
-    def _changed(self, blocks: Sequence[int], at_ns: int) -> None:
+    def _changed(self, blocks: Sequence[int], new: Collection[int], at_ns: int) -> None:
         """New ones at once; of those in use the others hear once a minute, which costs them a minute of their life."""
         told, before_ns = self._told, at_ns - _TOLD_EACH_S * NS
-        due = [block for block in blocks if told.get(block, 0) <= before_ns]
+        due = {block for block in blocks if told.get(block, 0) <= before_ns}
+        due.update(new)
         if due:
             told.update(dict.fromkeys(due, at_ns))
             self._dirty.mark(due)

@@ -11,7 +11,7 @@ Blocks of a model are its own: their hashes begin with the model's name (``prefi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from aibrix_operator.gateway.prefix_blocks import PrefixSettings
 from aibrix_operator.gateway.prefix_figures import PrefixFigures
@@ -108,16 +108,23 @@ class PrefixTable:
         """No second before it has uses."""
         self._gone: list[_Seat] = []
         """Of Pods that were removed; ``sweep`` takes their blocks away."""
-        self._changed: Callable[[Sequence[int], int], None] | None = None
+        self._changed: Callable[[Sequence[int], Collection[int], int], None] | None = None
+        self._learned: Callable[[str, str, int], None] | None = None
 
     def __len__(self) -> int:
         """Blocks, each counted once however many engines have it."""
         return len(self._masks)
 
-    def tell_changes(self, changed: Callable[[Sequence[int], int], None]) -> None:
-        """Call ``changed`` with the blocks of each addition and its time in nanoseconds. Before the first addition."""
+    def tell_changes(self, changed: Callable[[Sequence[int], Collection[int], int], None]) -> None:
+        """Call ``changed`` with the blocks of each addition, those of them that its engine had not had, and its time in
+        nanoseconds. Before the first addition."""
         self._changed = changed
         self._home = {}
+
+    def tell_learned(self, learned: Callable[[str, str, int], None]) -> None:
+        """Call ``learned`` with model, incarnation and nanoseconds for each block that an engine had not had, and got
+        from another gateway."""
+        self._learned = learned
 
     def match(self, model: str, candidates: Sequence[Endpoint], blocks: Sequence[int], now_s: float) -> list[int]:
         """How many of ``blocks``, from the first on, each candidate has."""
@@ -165,10 +172,11 @@ class PrefixTable:
         if known is not None and known.at_ns > at_ns - self._renewed_each_ns(now_s):
             return
         use = _Use(seat, at_ns, list(blocks))
+        new = () if self._changed is None else [block for block in blocks if block not in seat.uses]
         self._file(use)
         self._put(use, use.blocks)
         if self._changed is not None:
-            self._changed(use.blocks, at_ns)
+            self._changed(use.blocks, new, at_ns)
         self._evict()
 
     def learn(self, block: int, model: str, incarnation: str, at_ns: int, into: dict[tuple[int, int], object]) -> bool:
@@ -191,6 +199,8 @@ class PrefixTable:
             self._file(use)
         self._put(use, (block,))
         self._evict()
+        if known is None and self._learned is not None:
+            self._learned(model, incarnation, at_ns)
         return True
 
     def uses(self, block: int) -> tuple[str, dict[str, int]] | None:

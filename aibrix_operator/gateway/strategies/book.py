@@ -18,6 +18,7 @@ from aibrix_operator.gateway.strategies.least_request import LeastRequest
 from aibrix_operator.gateway.strategies.least_request_top_k import LeastRequestTopK
 from aibrix_operator.gateway.strategies.least_utilization import LeastUtilization
 from aibrix_operator.gateway.strategies.load_balance import LoadBalance
+from aibrix_operator.gateway.strategies.prefix_balance import PrefixBalance
 from aibrix_operator.gateway.strategies.prefix_cache import PrefixCache
 from aibrix_operator.gateway.strategies.prefix_cache_preble import PrefixCachePreble
 from aibrix_operator.gateway.strategies.random_choice import RandomChoice
@@ -31,8 +32,8 @@ GROUP = "aibrix_operator.routing_strategies"
 MOST_COMPILED = 4096
 _LONGEST_KEPT = 512
 """Longer texts are compiled each time: a client that makes them up must not fill the memory."""
-_NEVER_BLENDED = frozenset({SessionAffinity.name})
-"""Its scores are 1 and 0, which a load scorer could outvote: sessions would not stick."""
+_NEVER_BLENDED = frozenset({SessionAffinity.name, PrefixBalance.name})
+"""Sessions' scores are 1 and 0, which a load scorer could outvote: they would not stick. prefix-balance weighs work."""
 _NEVER_GATED = frozenset({SessionAffinity.name, LeastRequest.name})
 """Sessions stick under load too; and the least loaded are what least-request picks anyway."""
 
@@ -154,6 +155,7 @@ def builtin(prefixes: PrefixTable, pins: Pins) -> list[Strategy]:
         VtcBasic(),
         PrefixCache(prefixes),
         PrefixCachePreble(prefixes.settings),
+        PrefixBalance(prefixes),
         SessionAffinity(pins),
     ]
 

@@ -2,8 +2,8 @@
 
 Engines differ in what a prompt costs them (the part that they do not have), and in what they were given of late. The
 one at which both together are least serves. So a new session, which costs about the same everywhere, goes where least
-was given, and evens out what sessions that stay at their engine's cache make uneven; and a session moves when its engine
-was given more than others by as much as the move costs.
+was given, and evens out what sessions that stay at their engine's cache make uneven; and a session moves when its
+engine was given more than others by as much as the move costs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from aibrix_operator.gateway.knobs import PrefixBalanceKnobs
+from aibrix_operator.gateway.prefix_table import NS
 from aibrix_operator.gateway.strategies import choosing
 from aibrix_operator.gateway.strategies.base import Ask, Pick, Usage
 from aibrix_operator.gateway.strategies.prefix_cache import PromptBlocks
@@ -36,12 +38,20 @@ class _Work:
         self.at_s = at_s
         self.bytes = 0.0
 
+    def add(self, amount: float, at_s: float, fading_s: float) -> None:
+        """Given at ``at_s``, which may be a little before what was given last."""
+        if at_s >= self.at_s:
+            self.bytes = self.at(at_s, fading_s) + amount
+            self.at_s = at_s
+        else:
+            self.bytes += amount * math.exp((at_s - self.at_s) / fading_s)
+
     def at(self, now_s: float, fading_s: float) -> float:
         return self.bytes * math.exp((self.at_s - now_s) / fading_s) if now_s > self.at_s else self.bytes
 
 
 class PrefixBalance:
-    """Each gateway evens out what it gives itself; what engines have in their caches is shared through the table."""
+    """What other gateways gave is known from the blocks that they tell of, where the table is shared."""
 
     name = "prefix-balance"
     lower_is_better = True
@@ -51,6 +61,9 @@ class PrefixBalance:
         self._blocks = PromptBlocks(table)
         self._work: dict[str, dict[str, _Work]] = {}
         """Model → incarnation → work."""
+        self._fading_s = PrefixBalanceKnobs().fading_s
+        """As of the last request; what other gateways gave comes without a profile."""
+        table.tell_learned(self._learned)
 
     def pick(self, ask: Ask) -> Pick:
         """See ``Strategy``."""
@@ -59,14 +72,15 @@ class PrefixBalance:
     def scores(self, ask: Ask) -> Sequence[float | None]:
         """Bytes: work of late, and what this prompt adds."""
         work = self._work.get(ask.model.name, {})
-        knobs = ask.knobs.prefix_balance
+        knobs, now_s = ask.knobs.prefix_balance, ask.now_s
         costs = self._costs(ask, ask.candidates)
-        now_s, fading_s, weight = ask.now_s, knobs.fading_s, knobs.balance_weight
-        for place, endpoint in enumerate(ask.candidates):
+        least = min(costs)
+        scores: list[float | None] = []
+        for endpoint, cost in zip(ask.candidates, costs, strict=True):
             given = work.get(endpoint.incarnation)
-            if given is not None:
-                costs[place] += weight * given.at(now_s, fading_s)
-        return costs
+            so_far = 0.0 if given is None else given.at(now_s, knobs.fading_s)
+            scores.append(so_far + least + knobs.move_weight * (cost - least))
+        return scores
 
     def admitted(self, ask: Ask, endpoint: Endpoint) -> None:
         """It has the prompt from now on, and has had the work of it."""
@@ -76,18 +90,28 @@ class PrefixBalance:
             self._forget_idle(work, ask)
             given = work[endpoint.incarnation] = _Work(ask.now_s)
         (cost,) = self._costs(ask, (endpoint,))
-        given.bytes = given.at(ask.now_s, ask.knobs.prefix_balance.fading_s) + cost
-        given.at_s = max(given.at_s, ask.now_s)
+        self._fading_s = ask.knobs.prefix_balance.fading_s
+        given.add(cost, ask.now_s, self._fading_s)
         self._table.add(ask.model.name, endpoint, self._blocks.of(ask), ask.now_s)
         self._blocks.forget(ask.request)
 
     def ended(self, request: Request, endpoint: Endpoint, usage: Usage | None) -> None:
         """What it was given fades by itself."""
 
+    def _learned(self, model: str, incarnation: str, at_ns: int) -> None:
+        """Another gateway gave it a block of work."""
+        work = self._work.setdefault(model, {})
+        given = work.get(incarnation)
+        at_s = at_ns / NS
+        if given is None:
+            given = work[incarnation] = _Work(at_s)
+        given.add(self._table.settings.block_bytes, at_s, self._fading_s)
+
     def _costs(self, ask: Ask, candidates: Sequence[Endpoint]) -> list[float]:
+        """Bytes that each does not have. What is behind the last block that is hashed is unknown, and left out."""
         blocks = self._blocks.of(ask)
-        whole = PER_REQUEST_BYTES + ask.request.prompt_bytes
         size = self._table.settings.block_bytes
+        whole = PER_REQUEST_BYTES + min(ask.request.prompt_bytes, size * self._table.settings.most_hashed)
         depths = self._table.match(ask.model.name, candidates, blocks, ask.now_s)
         return [whole - depth * size for depth in depths]
 

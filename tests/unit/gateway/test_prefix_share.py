@@ -43,7 +43,7 @@ class Replica:
 
     def push(self, remote):
         delta = self.share.get_delta()
-        remote.update(delta.changes.updated)
+        remote.update(self.share.encode(delta.changes.updated))
         self.share.clear_dirty(delta.generation)
 
 
@@ -156,7 +156,7 @@ def test_dirty_blocks_that_were_evicted_leave_nothing_behind():
     a.now_s += 1
     a.add("ccccdddd")
     delta = a.share.get_delta()
-    assert len(delta.changes.updated) == 2
+    assert len(a.share.encode(delta.changes.updated)) == 2
     a.share.clear_dirty(delta.generation, failed=list(delta.changes.updated)[:1])
     assert a.share.dirty_count == 1
 
@@ -171,6 +171,18 @@ def test_a_hot_prompt_is_told_once_a_minute():
         a.push(remote)
         a.now_s += 1
     assert told == [T0, T0 + 60, T0 + 120]
+
+
+def test_a_prompt_that_another_pod_has_too_now_is_told_at_once():
+    a, b, remote = Replica(), Replica(), {}
+    a.add("0123abcd", 0)
+    a.push(remote)
+    a.now_s += 1
+    a.add("0123abcd", 1)
+    a.push(remote)
+    b.now_s = a.now_s
+    b.pull(remote)
+    assert b.matched("0123abcd") == [2, 2, 0]
 
 
 @pytest.mark.acceptance("Y20")

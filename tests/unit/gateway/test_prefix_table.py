@@ -253,7 +253,7 @@ def test_a_gap_that_others_words_left_is_matched_over_and_never_short(heard, len
 def test_two_models_blocks_with_one_hash_do_no_harm():
     table = PrefixTable(PrefixSettings(capacity=3))
     heard = []
-    table.tell_changes(lambda blocks, at_ns: heard.append(tuple(blocks)))
+    table.tell_changes(lambda blocks, new, at_ns: heard.append(tuple(new)))
     table.add("m", P[0], [1, 2], T0)
     table.add("n", P[1], [1, 2], T0)
     table.add("n", P[2], [1], T0 + 1)
