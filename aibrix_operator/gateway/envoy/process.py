@@ -7,22 +7,29 @@ Envoy does.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib.util
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aibrix_operator.gateway.envoy.admin import Admin
 
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
+_TIED: Final = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the gateway ended before its Envoy was started")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes Envoy, tied to the life of the thread that started it. A program of its own: code between fork and exec in
+our process would run among the threads of gRPC."""
 _START_S: Final = 20.0
 _POLL_S: Final = 0.02
 _TERMINATE_S: Final = 5.0
@@ -110,8 +117,9 @@ class Process:
 
 
 def launch(config: Path, options: ProcessOptions) -> Process:
-    """Run Envoy with ``config``. Called before threads are started, because it forks with Python code in between."""
-    command = [str(find(options.binary)), "-c", str(config), "--disable-hot-restart", "--log-level", options.log_level]
+    """Run Envoy with ``config``. Called by a thread that lives as long as Envoy shall, which the main thread does."""
+    command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid())]
+    command += [str(find(options.binary)), "-c", str(config), "--disable-hot-restart", "--log-level", options.log_level]
     if options.concurrency is not None:
         command += ["--concurrency", str(options.concurrency)]
     log = options.log.open("ab") if options.log is not None else None
@@ -123,10 +131,9 @@ def launch(config: Path, options: ProcessOptions) -> Process:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_kill_with_parent(),
         )
     except OSError as problem:
-        raise EnvoyError(f"Envoy could not be started as {command[0]}: {problem}") from problem
+        raise EnvoyError(f"Envoy could not be started: {problem}") from problem
     finally:
         if log is not None:
             log.close()
@@ -143,14 +150,3 @@ async def until_ready(process: Process, admin: Admin, options: ProcessOptions) -
         if time.monotonic() > deadline:
             raise EnvoyError(f"Envoy was not ready after {_START_S:.0f} s; {where}")
         await asyncio.sleep(_POLL_S)
-
-
-def _kill_with_parent() -> Callable[[], None]:
-    parent = os.getpid()
-
-    def ask_kernel() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent ended before the call above; no signal would come any more
-            os._exit(1)
-
-    return ask_kernel
