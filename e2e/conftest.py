@@ -35,6 +35,7 @@ PROFILES = {
     "default": {"boot_seconds": 0.3, "footprint_bytes": AWAKE, "asleep_footprint_bytes": ASLEEP},
     "slow-boot": {"boot_seconds": 4.0},
     "endless": {"tokens_per_second": 10.0},
+    "streams": {"tokens_per_second": 10.0},
 }
 """Of the stand-in engines. The KV pool is the default, the whole card: an engine is not held to anything by itself."""
 

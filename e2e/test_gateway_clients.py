@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 
 import anthropic
 import openai
@@ -106,6 +107,33 @@ def test_what_clients_used_is_counted(served, gateway: Gateway, openai_client):
     list(stream)
     eventually("its tokens are counted", lambda: gateway.metric("gateway_output_tokens_total", **labels) == before + 16)
     eventually("nothing is on its way", lambda: json.loads(gateway.look("/status").text)["requests"]["running"] == 0)
+
+
+def test_a_gateway_that_is_asked_to_end_lets_a_stream_finish_and_takes_no_more(
+    new_pool, sandbox, gateways: list[Gateway]
+):
+    victim, model = gateways[-1], "streams"
+    pool = new_pool("streams")
+    pool.apply(model)
+    pool.wait_active(model)
+    eventually("the gateway serves it", lambda: victim.chat(model, max_tokens=1).status == 200)
+    (process,) = children_of(sandbox.table.read()[victim.address.name].pid)
+    with openai.OpenAI(base_url=f"{victim.address.url}/v1", api_key="any", max_retries=0) as client:
+        stream = client.chat.completions.create(
+            model=model,
+            messages=QUESTION,
+            max_tokens=20,
+            stream=True,
+            extra_body={"ignore_eos": True},
+            stream_options={"include_usage": True},
+        )
+        first = next(iter(stream))
+        os.kill(process, signal.SIGTERM)
+        eventually("it takes no more", lambda: victim.chat(model, max_tokens=1).status == 503, 1.5)
+        rest = list(stream)
+    assert first.choices
+    assert rest[-1].usage.completion_tokens == 20
+    eventually("it is started again", lambda: victim.chat(model, max_tokens=1).status == 200)
 
 
 def test_a_gateway_that_is_killed_comes_back_with_its_envoy_and_serves(served, sandbox, gateways: list[Gateway]):
