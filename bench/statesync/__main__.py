@@ -38,10 +38,12 @@ async def run(args: argparse.Namespace, url: str) -> dict[str, Any]:
 
 def show(found: dict[str, Any], args: argparse.Namespace) -> None:
     console = Console(width=140)
-    table = Table("change of A → applied by B", "changed", "applied", "messages", "p50 ms", "p99 ms", "slowest ms")
+    heads = ("changed", "applied", "messages", "p50 ms", "p99 ms", "slowest ms", "CPU s of A", "CPU s of B")
+    table = Table("change of A → applied by B", *heads)
     for name, row in found["fan_out"].items():
         ages = [f"{row.get(p, float('nan')):.1f}" for p in ("p50", "p99", "p100")]
-        table.add_row(name, *(f"{row[c]:,.0f}" for c in ("changed", "count", "messages")), *ages)
+        cpu = [f"{row[c]:.2f}" for c in ("told_cpu_s", "heard_cpu_s")]
+        table.add_row(name, *(f"{row[c]:,.0f}" for c in ("changed", "count", "messages")), *ages, *cpu)
     console.print(table)
     title = f"commands an hour, {args.replicas} replicas, {args.entries:,} entries"
     table = Table(title, "known at the end", "SCAN, MGET", "writes", "PUBLISH", "all")

@@ -72,7 +72,9 @@ async def listen(url: str) -> None:
     print("listening", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     ages_ms = state.ages_ms
-    seen = {"count": len(ages_ms)} | ({f"p{p}": percentile(ages_ms, p / 100) for p in (50, 99, 100)} if ages_ms else {})
+    seen = {"count": len(ages_ms), "heard_cpu_s": time.process_time()} | (
+        {f"p{p}": percentile(ages_ms, p / 100) for p in (50, 99, 100)} if ages_ms else {}
+    )
     print(json.dumps(seen), flush=True)
     await sync.stop()
     await client.aclose()
@@ -87,7 +89,7 @@ async def measure(url: str, requests_per_s: float, blocks: int, seconds: float) 
     await listener.stdout.readline()
     sync, state, client, registry = replica(url)
     await started(sync, registry)
-    began_s, request = time.monotonic(), 0
+    began_s, began_cpu_s, request = time.monotonic(), time.process_time(), 0
     while (now_s := time.monotonic()) < began_s + seconds:
         while request < (now_s - began_s) * requests_per_s:
             for block in range(blocks):
@@ -102,7 +104,8 @@ async def measure(url: str, requests_per_s: float, blocks: int, seconds: float) 
     await client.aclose()
     out, _ = await listener.communicate(b"")  # the end of its input
     seen: dict[str, float] = json.loads(out)
-    return seen | {"changed": request * blocks, "messages": published or 0}
+    cpu_s = time.process_time() - began_cpu_s
+    return seen | {"changed": request * blocks, "messages": published or 0, "told_cpu_s": cpu_s}
 
 
 if __name__ == "__main__":
