@@ -6,12 +6,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UPSTREAM := .cache/upstream
+PEERS := .cache/peers
 TESTS ?= tests
 DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
 SEEDS ?= 2000
 
-.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet bench-statesync chaos steady-state clean
+.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,12 +80,25 @@ lock: setup ## Lock the dependencies anew
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group dev --extra local pyproject.toml -c requirements/runtime.lock -o requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/upstream.in -o requirements/upstream.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/peers.in -o requirements/peers.lock
 
 bench-controller: setup binaries ## Our controller beside controller-runtime and kopf, 3,000 objects each
 	@$(BIN)/python -m bench.controller
 
 bench-fleet: setup binaries ## What 100, 300 and 1,000 claims cost the operator, busy and idle
 	@$(BIN)/python -m bench.fleet
+
+bench-gateway: setup peers ## The gateway beside Envoy alone, vllm-router, sglang-router and LiteLLM (needs wrk)
+	@$(BIN)/python -m bench.gateway --peers $(PEERS)
+
+peers: $(PEERS)/.done ## Install the gateways that ours is measured beside, in an environment of their own
+
+$(PEERS)/.done: requirements/peers.lock
+	@echo "installing vllm-router, sglang-router and litellm into $(PEERS)"
+	@if [ -L $(PEERS) ]; then rm $(PEERS); fi
+	@$(PYTHON) -m venv --clear $(PEERS)
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/peers.lock
+	@touch $@
 
 bench-statesync: setup ## How soon one replica knows what another learned, and what that costs Redis
 	@$(BIN)/python -m bench.statesync
