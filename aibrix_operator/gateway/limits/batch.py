@@ -14,7 +14,7 @@ from aibrix_operator.gateway.limits.windows import USER_WINDOW_S, index_of
 from aibrix_operator.gateway.view import Endpoint
 
 USER_TTL_MS: Final = USER_WINDOW_S * 1000
-TRIED: Final = 16
+TRIED: Final = 8
 """Endpoints that one call tries for a request. Where all of these are full, another call tries all the others."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -17,20 +18,25 @@ _PLAIN: Final = "@+/"
 """Beside letters, digits and ``-._~``. A colon is none of them: it is what parts of a key are told apart by."""
 
 
+@lru_cache(maxsize=4096)
+def _plain(text: str) -> str:
+    return quote(text, _PLAIN, errors="surrogatepass")
+
+
 def user_rpm(name: str, window: int) -> str:
     """Counter: requests of a user in a minute."""
-    return f"aibrix:{quote(name, _PLAIN, errors='surrogatepass')}_RPM_CURRENT:{window % BINS}"
+    return f"aibrix:{_plain(name)}_RPM_CURRENT:{window % BINS}"
 
 
 def user_tpm(name: str, window: int) -> str:
     """Counter: tokens of a user in a minute."""
-    return f"aibrix:{quote(name, _PLAIN, errors='surrogatepass')}_TPM_CURRENT:{window % BINS}"
+    return f"aibrix:{_plain(name)}_TPM_CURRENT:{window % BINS}"
 
 
 def model_rps(model: str, window_s: int, window: int) -> str:
     """Counter: requests of a model in a window. Windows of other lengths than a second have counters of their own."""
     length = "" if window_s == 1 else f"{window_s}s:"
-    return f"aibrix_model:{quote(model, _PLAIN, errors='surrogatepass')}_MODEL_RPS_CURRENT:{length}{window % BINS}"
+    return f"aibrix_model:{_plain(model)}_MODEL_RPS_CURRENT:{length}{window % BINS}"
 
 
 def slots(endpoint_key: str) -> str:

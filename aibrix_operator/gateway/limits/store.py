@@ -22,6 +22,7 @@ from aibrix_operator.gateway.limits.scripts import Script
 
 LOG = logging.getLogger(__name__)
 ANSWER_WITHIN_S: Final = 0.1
+_STEPS: Final = 4
 PROBE_FIRST_S: Final = 0.05
 PROBE_MOST_S: Final = 1.0
 
@@ -41,6 +42,35 @@ class Standing:
     """How often it was lost; to be absent at the start is one."""
     error: str | None
     """The last, also when it is over."""
+
+
+class _Patience:
+    """Raises TimeoutError after ``within_s`` in which the loop ran.
+
+    Time in which our own process stood still (throttled, or at work on something long) counts for one step of four: the
+    answer may have come meanwhile, and Redis is not away because we are slow.
+    """
+
+    def __init__(self, within_s: float) -> None:
+        self._step_s = within_s / _STEPS
+        self._steps_left = _STEPS
+        self._timeout = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._next = self._loop.call_later(self._step_s, self._step)
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._next.cancel()
+        await self._timeout.__aexit__(*raised)
+
+    def _step(self) -> None:
+        self._steps_left -= 1
+        if self._steps_left:
+            self._next = self._loop.call_later(self._step_s, self._step)
+        else:
+            self._timeout.reschedule(self._loop.time())
 
 
 class Connection:
@@ -63,7 +93,7 @@ class Connection:
     async def command(self, *words: str | bytes | int) -> Any:
         """One command. Raises ``AwayError``."""
         try:
-            async with asyncio.timeout(self._within_s):
+            async with _Patience(self._within_s):
                 return await self._call(*words)
         except (RedisError, OSError, TimeoutError) as error:
             raise AwayError(_text(error)) from error
@@ -71,7 +101,7 @@ class Connection:
     async def run(self, script: Script, keys: Sequence[str], *arguments: str | bytes | int) -> Any:
         """By its name, and once by its text where Redis does not know it (any more). Raises ``AwayError``."""
         try:
-            async with asyncio.timeout(self._within_s):
+            async with _Patience(self._within_s):
                 try:
                     return await self._call("EVALSHA", script.sha, len(keys), *keys, *arguments)
                 except NoScriptError:

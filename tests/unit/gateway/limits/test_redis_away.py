@@ -1,5 +1,6 @@
 """Redis slow, dead, absent and empty: the chosen policy holds, nobody waits long, and counts are shared again after."""
 
+import asyncio
 import collections
 import logging
 import time
@@ -73,6 +74,18 @@ async def test_a_redis_that_hangs_costs_the_first_requests_a_tenth_of_a_second_a
         assert verdicts([at_once(gateway, charge(1, inflight=3))]) == [Limit.INFLIGHT]
         own_redis_server.go_on()
         await until(lambda: gateway.store.is_up)
+
+
+async def test_a_process_that_stood_still_does_not_take_redis_for_dead(own_redis_server):
+    async with gateways(own_redis_server.url, within_s=ANSWERS_WITHIN_S) as (gateway,):
+        await gateway.admit(charge(1, inflight=9))
+        for _ in range(3):
+            asking = gateway.limiter.admit(charge(1, inflight=9))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            time.sleep(3 * ANSWERS_WITHIN_S)  # noqa: ASYNC251  # it is the loop that stands still
+            assert verdicts([await asking]) == ["granted"]
+        assert gateway.limiter.status().outages == 0
 
 
 async def test_what_a_hung_redis_did_after_all_is_put_right_when_it_is_back(own_redis_server):
