@@ -177,6 +177,7 @@ def test_a_claims_engine_is_its_endpoints(cluster):
     assert (cluster["m"].engine, cluster["m"].endpoints[0].engine) == ("sglang", "sglang")
 
 
+@pytest.mark.acceptance("9.23")
 def test_odd_names_survive(cluster):
     name = 'o"dd\n\u00fc/😀 name' + "x" * 100
     cluster.has(warm(routes={"c": route(name, 20000)}))

@@ -113,6 +113,7 @@ async def test_a_pod_that_carries_a_request_gets_no_other():
     assert pods.writes == []
 
 
+@pytest.mark.acceptance("9.24")
 async def test_a_request_that_was_taken_back_is_written_anew_at_once():
     pods = Pods()
     gateway = Gateway(pods)
@@ -131,6 +132,7 @@ async def test_of_three_replicas_that_read_the_same_version_one_writes():
     assert sum(gateway.counted("conflict") or 0 for gateway in gateways) == 2
 
 
+@pytest.mark.acceptance("9.24")
 async def test_a_refused_write_is_not_remembered():
     pods = Pods(version=42)
     gateway = Gateway(pods)
@@ -190,6 +192,7 @@ async def test_engines_of_one_pod_and_pods_of_one_name_are_asked_for_by_themselv
     await gateway.waker.close()
 
 
+@pytest.mark.acceptance("9.24")
 async def test_what_was_written_is_forgotten_after_its_time():
     gateway = Gateway(Pods())
     await gateway.ask()
