@@ -58,13 +58,13 @@ class Gateway:
         futures = [self.start_chat(model) for _ in range(requests)]
         return [future.result(timeout=60) for future in futures]
 
-    def start_chat(self, model: str) -> Future[Reply]:
-        """A question whose answer is not waited for."""
+    def start_chat(self, model: str, **more: Any) -> Future[Reply]:
+        """A question whose answer is not waited for. ``more``: as of ``chat``."""
         answer = Future[Reply]()
 
         def run() -> None:
             try:
-                answer.set_result(self.chat(model))
+                answer.set_result(self.chat(model, **more))
             except (OSError, http.client.HTTPException) as error:
                 answer.set_exception(error)
 
