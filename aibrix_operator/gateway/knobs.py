@@ -36,8 +36,10 @@ class PrefixBalanceKnobs:
 
     fading_s: float = 20.0
     """Time constant in which work that an engine was given is forgotten."""
-    move_weight: float = 1.5
+    move_weight: float = 1.25
     """How much more than its price an engine must have been given before a session moves away from its cache."""
+    cheap_bytes: float = 4000.0
+    """A move may cost so much. What it costs above that weighs three times more: short sessions move, not long ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ _KNOBS: Final = (
     ),
     _Knob("prefix_balance", "fading_s", _real(0.0, above=True), _PREFIX_BALANCE + "FADING_SECONDS", "fadingSeconds"),
     _Knob("prefix_balance", "move_weight", _real(0.0), _PREFIX_BALANCE + "MOVE_WEIGHT", "moveWeight"),
+    _Knob("prefix_balance", "cheap_bytes", _real(0.0), _PREFIX_BALANCE + "CHEAP_BYTES", "cheapBytes"),
     _Knob("preble", "target_gpu", _one_of("A6000", "V100"), "AIBRIX_PREBLE_TARGET_GPU", "targetGPU"),
     _Knob("preble", "decoding_length", _whole(0), "AIBRIX_PREBLE_DECODING_LENGTH", "decodingLength"),
     _Knob("vtc", "max_pod_load", _real(0.0, above=True), _VTC + "MAX_POD_LOAD", "maxPodLoad"),

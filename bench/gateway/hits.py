@@ -136,7 +136,7 @@ class Gateway:
         self.now_s = START_S + turn.at_s
         size = self.table.settings.block_bytes
         request = Request("r", Api.CHAT, Api.CHAT.value, self.model.name, prompt_bytes=len(turn.blocks) * size)
-        request.memo["prefix-cache"] = turn.blocks
+        request.memo["prefix-cache"] = turn.blocks[: self.table.settings.most_hashed]
         ask = Ask(request, self.model, self.model.endpoints, self.loads, {}, Knobs(), self.now_s, self.random)
         endpoint = self.routing.pick(ask).endpoint
         self.routing.admitted(ask, endpoint)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PER_REQUEST_BYTES: Final = 64.0
 """What a request costs beside its prompt, so that empty prompts are spread too."""
+DEAR_WEIGHT: Final = 3.0
+"""Of what a move costs above ``cheap_bytes``: moving many short sessions evens out more for less than one long one."""
 FORGOTTEN_S: Final = 600.0
 """An engine that was given nothing for so long is forgotten; of its work nothing is left."""
 
@@ -79,7 +81,9 @@ class PrefixBalance:
         for endpoint, cost in zip(ask.candidates, costs, strict=True):
             given = work.get(endpoint.incarnation)
             so_far = 0.0 if given is None else given.at(now_s, knobs.fading_s)
-            scores.append(so_far + least + knobs.move_weight * (cost - least))
+            price = cost - least
+            dear = max(0.0, price - knobs.cheap_bytes)
+            scores.append(so_far + least + knobs.move_weight * price + DEAR_WEIGHT * dear)
         return scores
 
     def admitted(self, ask: Ask, endpoint: Endpoint) -> None:

@@ -53,14 +53,23 @@ def test_empty_prompts_are_spread_too(balance):
     assert picked(balance, "") == {"p1"}
 
 
-@pytest.mark.parametrize(("excess", "pod"), [(500, "p0"), (800, "p1")])
-def test_a_session_moves_when_its_engine_was_given_more_by_half_again_of_what_the_move_costs(balance, excess, pod):
+@pytest.mark.parametrize(
+    ("cheap", "excess", "pod"),
+    [
+        pytest.param(4000, 450, "p0", id="cheap, given a little more"),
+        pytest.param(4000, 600, "p1", id="cheap, given more than 500"),
+        pytest.param(300, 600, "p0", id="dear by 100, given a little more"),
+        pytest.param(300, 900, "p1", id="dear by 100, given more than 800"),
+    ],
+)
+def test_a_session_moves_when_its_engine_was_given_more_than_the_move_weighs(balance, cheap, excess, pod):
     """Elsewhere its 400 bytes cost 400 more."""
+    knobs = Knobs(prefix_balance=PrefixBalanceKnobs(move_weight=1.25, cheap_bytes=cheap))
     give(balance, "a" * 400, 0)
     give(balance, "b" * 400, 1)
     give(balance, "c" * 1024, 2)
     give(balance, "d" * int(excess - PER_REQUEST_BYTES), 0)
-    assert picked(balance, "a" * 400) == {pod}
+    assert picked(balance, "a" * 400, knobs=knobs) == {pod}
 
 
 def test_only_what_was_not_in_the_cache_counts_as_work(balance):
