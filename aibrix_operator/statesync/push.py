@@ -5,8 +5,9 @@ What is not known to be written stays dirty, also when the push is cut in the mi
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 
 from redis.exceptions import RedisError
 
@@ -140,10 +141,7 @@ async def _push_delta(entry: Entry, syncable: DeltaSyncable, tools: Tools) -> No
     left = {*drained.changes.updated, *drained.changes.deleted}
     writes = _Writes(entry, tools)
     try:
-        for batch in chunks(drained.changes.updated, tools.options.write_batch):
-            held = syncable.encode(batch)
-            left.difference_update(entity for entity in batch if entity not in held)  # evicted: its key expires
-            left -= await writes.write(entry.allowed(held, tools.now_s()))
+        await _write_updated(entry, syncable, drained.changes.updated, writes, left, tools)
         for batch in chunks(drained.changes.deleted, tools.options.write_batch):
             # One that is held again came back strictly newer, from here (then it is dirty again) or from a peer.
             again = syncable.encode(batch).keys()
@@ -153,6 +151,25 @@ async def _push_delta(entry: Entry, syncable: DeltaSyncable, tools: Tools) -> No
     finally:
         syncable.clear_dirty(drained.generation, left)
         tools.metrics.dirty_entities.labels(entry.namespace).set(len(left))
+
+
+async def _write_updated(
+    entry: Entry, syncable: DeltaSyncable, updated: Collection[str], writes: _Writes, left: set[str], tools: Tools
+) -> None:
+    """What was evicted is forgotten (its key expires), also while Redis is away: it would pile up otherwise."""
+    away: BaseException | None = None
+    for batch in chunks(updated, tools.options.write_batch):
+        held = syncable.encode(batch)
+        left.difference_update(entity for entity in batch if entity not in held)
+        if away is not None:
+            await asyncio.sleep(0)
+            continue
+        try:
+            left -= await writes.write(entry.allowed(held, tools.now_s()))
+        except AWAY as error:
+            away = error
+    if away is not None:
+        raise away
 
 
 async def _rewrite(entry: Entry, syncable: DeltaSyncable, tools: Tools) -> None:

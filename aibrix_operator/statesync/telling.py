@@ -24,6 +24,7 @@ MOST_BYTES = 256 * 1024
 """Of values in one message. A bigger value is left to the loop: Redis cuts off listeners that fall far behind."""
 PUBLISH_TIMEOUT_S = 1.0
 LISTEN_AGAIN_S = 1.0
+TELL_AGAIN_S = 1.0
 SILENT_PERIODS = 60
 """A replica beats in every cycle. One that did not for so many is gone."""
 
@@ -77,36 +78,42 @@ class Teller:
             await self._woken.wait()
             self._woken.clear()
             waiting, self._waiting = self._waiting, set()
-            for namespace in waiting:
-                await self._tell_safely(self._entries[namespace])
-            await asyncio.sleep(self._tools.options.announce_interval_s)
+            arrived = [await self._tell_safely(self._entries[namespace]) for namespace in waiting]
+            await asyncio.sleep(self._tools.options.announce_interval_s if all(arrived) else TELL_AGAIN_S)
 
-    async def _tell_safely(self, entry: Entry) -> None:
+    async def _tell_safely(self, entry: Entry) -> bool:
         try:
-            await self.tell(entry)
+            return await self.tell(entry)
         except Exception:  # a component's own fault: others are told, and the loop brings the rest
             logger.exception("changes of %s were not told", entry.namespace)
+            return True
 
-    async def tell(self, entry: Entry) -> None:
-        """Publish what was not told yet. A failure loses it: it is dirty still, and the numbers tell of the gap."""
+    async def tell(self, entry: Entry) -> bool:
+        """Publish what was not told yet. A failure (False) loses all of it: it is dirty still, and the numbers tell of
+        the gap."""
         while entry.announcing is not None and (changes := entry.announcing.take_news(MOST_AT_ONCE)) is not None:
             if not changes.updated and not changes.deleted:
-                return  # a component that says "nothing" in another way must not hold up the event loop
+                break  # a component that says "nothing" in another way must not hold up the event loop
             values = entry.allowed(entry.announcing.encode(changes.updated), self._tools.now_s())
             if entry.tombstones is not None:
                 for entity in changes.deleted:
                     values[entity] = entry.tombstones.make_tombstone(entity)
-            await self.send(entry, values)
+            if not await self.send(entry, values):
+                entry.announcing.announce_to(self._waker(entry.namespace))  # forgets what waits to be told
+                return False
+        return True
 
-    async def send(self, entry: Entry, values: Mapping[str, bytes]) -> None:
-        """Publish ``values``, in messages of a bounded size."""
+    async def send(self, entry: Entry, values: Mapping[str, bytes]) -> bool:
+        """Publish ``values``, in messages of a bounded size. False: Redis took one of them not, and none after it."""
         fitting = {entity: data for entity, data in values.items() if len(data) <= MOST_BYTES}
         async with entry.sending:
             if len(fitting) < len(values):
                 entry.last_number += 1  # a number that nobody hears: peers pull after the next beat
             for part in _parts(fitting):
                 entry.last_number += 1
-                await self._publish(entry, news.Message(self._sender, entry.last_number, part))
+                if not await self._publish(entry, news.Message(self._sender, entry.last_number, part)):
+                    return False
+            return True
 
     async def tell_all(self, entry: Entry) -> int:
         """Before a push. Returns the number of the last message: what was told until then will be in Redis after it."""
@@ -126,15 +133,16 @@ class Teller:
             message = news.Message(self._sender, number, beat=entry.beats_sent, refreshed=refreshed)
             await self._publish(entry, message)
 
-    async def _publish(self, entry: Entry, message: news.Message) -> None:
+    async def _publish(self, entry: Entry, message: news.Message) -> bool:
         try:
             async with asyncio.timeout(PUBLISH_TIMEOUT_S):
                 await self._tools.store.publish(entry.namespace, news.encode(message))
         except FAILURES as error:
             self._tools.metrics.errors.labels(entry.namespace, "publish").inc()
             logger.debug("%s: message %d was not published: %s", entry.namespace, message.number, describe(error))
-        else:
-            self._tools.metrics.messages.labels(entry.namespace, "published").inc()
+            return False
+        self._tools.metrics.messages.labels(entry.namespace, "published").inc()
+        return True
 
     async def _listen_for_ever(self) -> None:
         while True:

@@ -83,6 +83,24 @@ def test_a_dirty_set_whose_entities_are_all_evicted_is_empty_afterwards(backend)
     play(backend, story)
 
 
+def test_what_is_evicted_while_redis_is_away_does_not_pile_up(backend):
+    async def story(world):
+        state = Changing()
+        replica = world.replica(state)
+
+        async def away(op, namespace, what):
+            raise RedisConnectionError("gone")
+
+        replica.store.before = away
+        state.put(*(f"e{n}" for n in range(100)))
+        state.evict(*(f"e{n}" for n in range(90)))
+        assert not await replica.cycle()
+        assert state.dirty_count == 10
+        assert len(replica.store.ops("write")) == 1
+
+    play(backend, story)
+
+
 @pytest.mark.parametrize("away", [pytest.param(True, id="Redis away"), pytest.param(False, id="one refused")])
 @few_examples
 @given(failing=st.integers(0, 3))
@@ -121,7 +139,7 @@ def test_y4_a_failed_pipeline_leaves_all_its_ids_dirty(backend, away, failing):
 def test_a_push_that_is_cut_by_its_budget_gives_back_what_it_did_not_write(backend):
     async def story(world):
         state = Changing()
-        replica = world.replica(state, options=dataclasses.replace(SLOW, op_timeout_s=0.2))
+        replica = world.replica(state, options=dataclasses.replace(SLOW, op_timeout_s=2.0))
         state.put(*(f"e{n}" for n in range(60)))
 
         async def hangs(op, namespace, what):

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_states import Changing
 from redis.exceptions import ConnectionError as RedisConnectionError
-from sync_replicas import PERIOD_S, TELLING, Backend, few_examples, play, until
+from sync_replicas import PERIOD_S, TELLING, Backend, few_examples, play, until, world
 
+from aibrix_operator.sim import loop as virtual
 from aibrix_operator.statesync import news
 from aibrix_operator.statesync.news import Heard, Message
 from aibrix_operator.statesync.telling import MOST_BYTES
@@ -155,6 +156,25 @@ def test_many_big_values_travel_in_several_messages(backend):
         assert len(a.store.ops("publish")) == 3
 
     play(backend, story)
+
+
+def test_while_redis_is_away_it_is_not_asked_again_for_every_change():
+    async def story():
+        async with world(Backend()) as made:
+            made.clock.now_s = asyncio.get_running_loop().time
+            state = Changing()
+            replica = await made.telling(state)
+
+            async def away(op, namespace, what):
+                raise RedisConnectionError("gone")
+
+            replica.store.before = away
+            for n in range(1000):
+                state.put(f"e{n}")
+                await asyncio.sleep(0.01)
+            assert 9 <= len(replica.store.ops("publish")) <= 11
+
+    virtual.run(story())
 
 
 def test_redis_away_loses_messages_and_no_change(backend):
