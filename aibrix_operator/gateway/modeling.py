@@ -125,13 +125,14 @@ class Catalogue:
         known = {endpoint.address: endpoint for endpoint in before.endpoints} if before is not None else {}
         made = (_endpoint(name, *each, known) for each in served if each[0].is_routable)
         endpoints = {endpoint.key: endpoint for endpoint in made}
-        texts = [claim.config for claim in claims] + [pod.config for pod in (*pods, *carriers)]
+        texts = [claim.config for claim in claims if claim.config]
+        texts += [pod.config for pod in (*pods, *carriers) if pod.config]
         is_known_otherwise = bool(served or adapters)
         return Model(
             name=name,
             endpoints=tuple(endpoints[key] for key in sorted(endpoints)),
             engine=next((engine for _, _, engine in served if engine), self._engine_of(claims)),
-            config=next((config for config in map(self._config, texts) if config is not None), None),
+            config=next((config for config in map(self._parse_config, texts) if config is not None), None),
             standing=None if endpoints else _standing(name, pods, claims, is_known_otherwise),
             base=next((adapter.base for adapter in adapters if adapter.base), ""),
         )
@@ -140,9 +141,10 @@ class Catalogue:
         """(Pod, port, engine) of all engines that serve the model, whether their Pods are ready or not."""
         for pod in pods:
             if pod.model == name:
-                yield from ((pod, port, pod.engine) for port in pod.ports)
-            for binding in _bindings(pod, name):
-                if binding.route.port:
+                for port in pod.ports:
+                    yield pod, port, pod.engine
+            for binding in pod.bindings:
+                if binding.route.port and binding.route.model == name:
                     claim = self._claims.objects.get((pod.namespace, binding.claim))
                     yield pod, binding.route.port, (claim.engine if claim is not None else "") or pod.engine
 
@@ -151,9 +153,6 @@ class Catalogue:
             pod = self._pods.objects.get((adapter.namespace, name))
             if pod is not None:
                 yield pod
-
-    def _config(self, text: str) -> ModelConfig | None:
-        return self._parse_config(text) if text else None
 
     def _engine_of(self, claims: Iterable[ClaimFacts]) -> str:
         return next((claim.engine for claim in claims if claim.engine), DEFAULT_ENGINE)
