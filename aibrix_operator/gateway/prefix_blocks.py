@@ -17,8 +17,8 @@ class PrefixSettings:
 
     seed: int = 0
     block_bytes: int = 128
-    most_hashed: int = 256
-    """Blocks of one prompt that are hashed at most: 32 KiB of 128 bytes each. What differs later looks equal."""
+    most_hashed: int = 512
+    """Blocks of one prompt that are hashed at most: 64 KiB of 128 bytes each. What differs later looks equal."""
     capacity: int = 200_000
     """Blocks in the table."""
     ttl_s: int = 20 * 60

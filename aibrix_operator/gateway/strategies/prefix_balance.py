@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PER_REQUEST_BYTES: Final = 64.0
 """What a request costs beside its prompt, so that empty prompts are spread too."""
+TURN_BYTES: Final = 2048.0
+"""What a chat grows by, more or less: an answer and a question."""
 DEAR_WEIGHT: Final = 3.0
 """Of what a move costs above ``cheap_bytes``: moving many short sessions evens out more for less than one long one."""
 FORGOTTEN_S: Final = 600.0
@@ -112,12 +114,15 @@ class PrefixBalance:
         given.add(self._table.settings.block_bytes, at_s, self._fading_s)
 
     def _costs(self, ask: Ask, candidates: Sequence[Endpoint]) -> list[float]:
-        """Bytes that each does not have. What is behind the last block that is hashed is unknown, and left out."""
+        """Bytes that each does not have. Behind the last block that is hashed, who has all before it is taken to lack a
+        turn's worth: how much of that it has is unknown."""
         blocks = self._blocks.of(ask)
-        size = self._table.settings.block_bytes
-        whole = PER_REQUEST_BYTES + min(ask.request.prompt_bytes, size * self._table.settings.most_hashed)
+        settings = self._table.settings
+        size, most = settings.block_bytes, settings.most_hashed
+        whole = PER_REQUEST_BYTES + ask.request.prompt_bytes
         depths = self._table.match(ask.model.name, candidates, blocks, ask.now_s)
-        return [whole - depth * size for depth in depths]
+        behind = min(whole - most * size, PER_REQUEST_BYTES + TURN_BYTES)
+        return [behind if depth == most else whole - depth * size for depth in depths]
 
     def _forget_idle(self, work: dict[str, _Work], ask: Ask) -> None:
         for incarnation in [name for name, given in work.items() if ask.now_s - given.at_s > FORGOTTEN_S]:

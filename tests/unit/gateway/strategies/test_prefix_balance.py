@@ -9,7 +9,7 @@ from aibrix_operator.gateway.knobs import Knobs, PrefixBalanceKnobs
 from aibrix_operator.gateway.prefix_blocks import PrefixSettings, hashes_of, root
 from aibrix_operator.gateway.prefix_table import NS, PrefixTable
 from aibrix_operator.gateway.strategies.book import StrategyBook
-from aibrix_operator.gateway.strategies.prefix_balance import PER_REQUEST_BYTES, PrefixBalance
+from aibrix_operator.gateway.strategies.prefix_balance import PER_REQUEST_BYTES, TURN_BYTES, PrefixBalance
 from aibrix_operator.gateway.strategies.routings import Alone
 
 MODEL = make_model(3)
@@ -79,10 +79,17 @@ def test_only_what_was_not_in_the_cache_counts_as_work(balance):
     assert work == pytest.approx(400 + 6 * PER_REQUEST_BYTES)
 
 
-def test_behind_the_last_hashed_block_nothing_is_counted(balance):
+def test_behind_the_last_hashed_block_a_turns_worth_counts_for_who_has_all_before(balance):
+    """512 blocks of 4 bytes are hashed."""
     give(balance, "a" * 9000, 0)
     first, second, _ = balance.scores(make_ask(MODEL))
-    assert first - second == pytest.approx(1024 + PER_REQUEST_BYTES)
+    assert first - second == pytest.approx(9000 + PER_REQUEST_BYTES)
+    give(balance, "a" * 9100, 0)
+    first, second, _ = balance.scores(make_ask(MODEL))
+    assert first - second == pytest.approx(9000 + TURN_BYTES + 2 * PER_REQUEST_BYTES)
+    give(balance, "a" * 2054, 0)
+    first, second, _ = balance.scores(make_ask(MODEL))
+    assert first - second == pytest.approx(9000 + TURN_BYTES + 6 + 3 * PER_REQUEST_BYTES)
 
 
 def test_work_fades(balance):
