@@ -11,8 +11,9 @@ TESTS ?= tests
 DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
 SEEDS ?= 2000
+MINUTES ?= 10
 
-.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos steady-state clean
+.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +106,10 @@ bench-statesync: setup ## How soon one replica knows what another learned, and w
 
 chaos: setup binaries ## Kill operators, sidecars, engines and Pods at random for 10 minutes while clients ask
 	@$(BIN)/python -m bench.chaos
+
+soak: setup binaries ## Three gateways at half their peak for MINUTES; then operator, API server and Redis dead as long
+	@$(BIN)/python -m bench.soak --minutes $(MINUTES)
+	@AIBRIX_OUTAGE_S=$$(( $(MINUTES) * 60 )) $(BIN)/python -m pytest -q -s e2e/test_gateway_outages.py
 
 steady-state: setup binaries ## 10 idle minutes of 300 claims, in which nothing may be written
 	@AIBRIX_STEADY_S=600 $(BIN)/python -m pytest -q -s e2e/test_steady_state.py

@@ -65,13 +65,22 @@ def evenly(urls: Sequence[str], models: Sequence[str]) -> Choose:
 class Clients:
     """So many connections that share one rate. What is late is sent at once, what is very late not at all."""
 
-    def __init__(self, session: aiohttp.ClientSession, choose: Choose, rate: float | None, connections: int) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        choose: Choose,
+        rate: float | None,
+        connections: int,
+        *,
+        user: str = "",
+    ) -> None:
         """``rate`` None: as fast as answers come."""
         self.tally = Tally()
         self._session = session
         self._choose = choose
         self._pause_s = 0.0 if rate is None else 1 / rate
         self._connections = connections
+        self._user = user
         self._numbers = itertools.count()
         self._due_s = 0.0
         self._is_over = False
@@ -102,7 +111,7 @@ class Clients:
     async def _ask(self, url: str, model: str) -> None:
         tally, began_s = self.tally, time.monotonic()
         try:
-            status, text = await ask(self._session, url, model)
+            status, text = await ask(self._session, url, model, user=self._user)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             outcome, text = type(error).__name__, str(error).encode()
         else:
