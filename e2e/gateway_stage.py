@@ -7,8 +7,9 @@ import json
 import os
 import re
 import signal
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from aibrix_operator.api import names
 from aibrix_operator.sandbox import processes, up
-from aibrix_operator.sandbox.binaries import API_SERVER
+from aibrix_operator.sandbox.binaries import API_SERVER, CONTROLLER_MANAGER
 from aibrix_operator.sandbox.state import Sandbox
 from e2e.api import ApiServer, Refused, eventually
 from e2e.gateway import Gateway, gateways_of
@@ -28,14 +29,18 @@ LOCAL, OPEN, CLOSED = range(3)
 POLICIES = ("local", "open", "closed")
 AWAKE = ("awake-a", "awake-b")
 """Models without a limit."""
-RATED, CAPPED, SLEEPER = "rated", "capped", "sleeper"
+RATED, CAPPED, AMPLE, SLEEPER = "rated", "capped", "ample", "sleeper"
 RPS, INFLIGHT = 20, 4
 PROFILES = {
     "default": {"boot_seconds": 0.3, "footprint_bytes": GIB, "asleep_footprint_bytes": GIB // 4,
                 "tokens_per_second": 2000.0},
     CAPPED: {"tokens_per_second": 10.0},
 }  # fmt: skip
-CONFIGS = {RATED: {"requestsPerSecond": RPS}, CAPPED: {"requestsInflight": INFLIGHT}}
+CONFIGS = {
+    RATED: {"requestsPerSecond": RPS},
+    CAPPED: {"requestsInflight": INFLIGHT},
+    AMPLE: {"requestsPerSecond": 100_000, "requestsInflight": 1000},
+}
 USER, USER_RPM = "sharer", 40
 
 _AUDIT = {
@@ -109,28 +114,51 @@ class Stage:
         finally:
             self.redis.start()
 
+    @contextlib.contextmanager
+    def with_hung_redis(self) -> Iterator[None]:
+        """It keeps its connections, and answers nothing before the end of the block."""
+        self.redis.hang()
+        try:
+            self.wait_redis(False)
+            yield
+        finally:
+            self.redis.go_on()
+
     # --- the API server
 
     @contextlib.contextmanager
     def without_api_server(self) -> Iterator[None]:
-        """Killed; started again, with an audit log, at the end of the block."""
-        table = self.sandbox.table
-        server = table.read()[API_SERVER]
-        command = [word.decode() for word in _command(server.pid)]
-        kill(server.pid)
+        """Killed; started again, with an audit log, at the end of the block.
+
+        The controller manager ends with it, as its own Lease makes it in a cluster: one that lives on counts the outage
+        as silence of the nodes, and calls their Pods not ready when the API server is back.
+        """
+        manager, server = self._killed(CONTROLLER_MANAGER), self._killed(API_SERVER)
         self.api.close()
         try:
             yield
         finally:
             policy = self.sandbox.directory / "audit-policy.json"
             policy.write_text(json.dumps(_AUDIT))
-            kept = [word for word in command if not word.startswith("--audit-")]
-            command = [*kept, f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
             self.audit_log.unlink(missing_ok=True)
-            processes.reap(server.pid)
-            log = self.sandbox.logs / f"{API_SERVER}.log"
-            table.add(API_SERVER, processes.start(command, log=log, dies_with_parent=False))
+            kept = [word for word in server if not word.startswith("--audit-")]
+            audit = (f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}")
+            self._start(API_SERVER, [*kept, *audit])
             eventually("the API server serves claims", self._serves_claims, 60.0)
+            self._start(CONTROLLER_MANAGER, manager)
+
+    def _killed(self, name: str) -> list[str]:
+        """The command line that it had."""
+        process = self.sandbox.table.read()[name]
+        command = [word.decode() for word in _command(process.pid)]
+        kill(process.pid)
+        processes.wait_gone(process, time.monotonic() + 10.0)
+        processes.reap(process.pid)
+        return command
+
+    def _start(self, name: str, command: Sequence[str]) -> None:
+        log = self.sandbox.logs / f"{name}.log"
+        self.sandbox.table.add(name, processes.start(command, log=log, dies_with_parent=False))
 
     def _serves_claims(self) -> bool:
         try:
@@ -200,7 +228,7 @@ def stage(scratch: Path) -> Iterator[Stage]:
 def _furnish(stage: Stage) -> None:
     stage.pool.wait_ready(1)
     stage.pool.set_policy(sleepAfterSeconds=3600)
-    models = (*AWAKE, RATED, CAPPED, SLEEPER)
+    models = (*AWAKE, *CONFIGS, SLEEPER)
     for model in models:
         stage.pool.apply(model, footprint="1536Mi", floor="512Mi")
     for model, profile in CONFIGS.items():

@@ -15,10 +15,12 @@ import pytest
 from bench.soak.clients import Clients, Tally, evenly, session
 from e2e.api import eventually
 from e2e.gateway import Gateway
-from e2e.gateway_stage import AWAKE, Stage
+from e2e.gateway_stage import AMPLE, AWAKE, LOCAL, OPEN, Stage
 
 OUTAGE_S = float(os.environ.get("AIBRIX_OUTAGE_S", "10"))
 """``make soak`` makes each last for ten minutes."""
+HUNG_S = 3.0
+"""Most of what can go wrong happens when it begins and when it ends."""
 RATE, CONNECTIONS = 500.0, 48
 LEAST_RATE = 20.0
 """A machine that others use too reaches less than ``RATE``; this much shows that clients were answered all the time."""
@@ -33,26 +35,34 @@ pytestmark = pytest.mark.timeout(3 * OUTAGE_S + 300)
 
 @asynccontextmanager
 async def steady_clients(stage: Stage) -> AsyncIterator[Tally]:
-    """Every awake model is asked through every gateway, as long as the block."""
-    choose = evenly([gateway.address.url for gateway in stage.gateways], AWAKE)
+    """As long as the block, every awake model is asked through every gateway; one that has limits only through those
+    that serve it without Redis too."""
+    urls = [gateway.address.url for gateway in stage.gateways]
+    free, ample = evenly(urls, AWAKE), evenly([urls[LOCAL], urls[OPEN]], [AMPLE])
+
+    def choose(number: int) -> tuple[str, str]:
+        return ample(number // 4) if number % 4 == 3 else free(number)
+
     async with session() as shared, Clients(shared, choose, RATE, CONNECTIONS).asking() as tally:
         yield tally
 
 
-async def asked_during(stage: Stage, outage: AbstractContextManager[None], after: Callable[[], None]) -> Tally:
+async def asked_during(
+    stage: Stage, outage: AbstractContextManager[None], after: Callable[[], None], seconds: float = OUTAGE_S
+) -> Tally:
     """Clients ask before ``outage``, while it lasts, and until ``after`` has seen that all is as before."""
     async with steady_clients(stage) as tally:
         await asyncio.sleep(1.0)
         with ExitStack() as stack:
             await asyncio.to_thread(stack.enter_context, outage)
-            await asyncio.sleep(OUTAGE_S)
+            await asyncio.sleep(seconds)
             await asyncio.to_thread(stack.close)
         await asyncio.to_thread(after)
     return tally
 
 
 def check(what: str, tally: Tally) -> None:
-    print(f"{what} dead for {OUTAGE_S:.0f} s: {tally}")
+    print(f"{what}: {tally}")
     assert tally.failed == 0, tally
     assert tally.strangers == []
     assert tally.rate >= LEAST_RATE, tally
@@ -70,7 +80,7 @@ def follows(stage: Stage, claim: str) -> None:
 
 async def test_no_request_fails_while_the_operator_is_dead(stage: Stage):
     tally = await asked_during(stage, stage.without_operator(), lambda: follows(stage, "after-operator"))
-    check("operator", tally)
+    check(f"operator dead for {OUTAGE_S:.0f} s", tally)
 
 
 async def test_no_request_fails_while_the_api_server_is_dead_and_lists_are_spread_after_it(stage: Stage):
@@ -84,7 +94,7 @@ async def test_no_request_fails_while_the_api_server_is_dead_and_lists_are_sprea
 
     tally = await asked_during(stage, stage.without_api_server(), after)
 
-    check("API server", tally)
+    check(f"API server dead for {OUTAGE_S:.0f} s", tally)
     lists = stage.lists()
     print({f"{gateway} {kind}": times for (gateway, kind), times in lists.items()})
     assert all(len(times) == 1 for times in lists.values()), lists
@@ -106,6 +116,8 @@ def _goes_on(gateway: Gateway, since_s: float) -> bool:
     return all(gateway.metric("aibrix_gateway_watch_silence_seconds", kind=kind) < within_s for kind in KINDS)
 
 
-async def test_no_request_fails_while_redis_is_dead(stage: Stage):
-    tally = await asked_during(stage, stage.without_redis(), lambda: stage.wait_redis(True))
-    check("Redis", tally)
+@pytest.mark.parametrize("how", ["dead", "hung"])
+async def test_no_request_fails_while_redis_is_away(stage: Stage, how: str):
+    outage = stage.without_redis() if how == "dead" else stage.with_hung_redis()
+    tally = await asked_during(stage, outage, lambda: stage.wait_redis(True), OUTAGE_S if how == "dead" else HUNG_S)
+    check(f"Redis {how}", tally)

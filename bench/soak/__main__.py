@@ -46,7 +46,7 @@ def _table(report: Report, seed: int) -> Table:
         table.add_row(act, str(count))
     table.add_row("the lasting stream, s", f"{report.stream_s:.0f}")
     for name, (mib, growth) in sorted(report.memory.items()):
-        table.add_row(f"memory of {name}, MiB; last quarter over the one before", f"{mib:.1f}; {growth:+.1%}")
+        table.add_row(f"{name}: MiB; growth in the last quarter", f"{mib:.1f}; {growth:+.1%}")
     table.add_row("last answer → every count is 0, s", f"{report.at_rest_s:.2f}")
     table.add_row("broken", str(len(report.broken)))
     return table

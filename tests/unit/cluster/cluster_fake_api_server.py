@@ -45,6 +45,7 @@ class FakeApiServer:
         self.compacted = 0  # watches from an older version are refused
         self.objects: dict[Key, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.callers: list[str] = []  # User-Agent of each request
         self.bodies: list[Any] = []
         self.answers: dict[str, deque[Answer]] = {}
         self.tokens: set[str] | None = None  # None: everybody may
@@ -140,6 +141,7 @@ class FakeApiServer:
         if verb == "GET" and "name" not in request.match_info:
             verb = "WATCH" if "watch" in request.query else "LIST"
         self.requests.append((verb, request.path, dict(request.query)))
+        self.callers.append(request.headers.get("User-Agent", ""))
         if (
             self.tokens is not None
             and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.tokens

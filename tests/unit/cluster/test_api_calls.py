@@ -207,6 +207,16 @@ async def test_nobody_listening_is_unavailable(tmp_path: pathlib.Path, unused_tc
             await cluster.get(MODEL_CLAIMS, "default", "a")
 
 
+async def test_the_api_server_is_told_who_calls(api: FakeApiServer, kubeconfig: pathlib.Path):
+    api.put("a")
+    for caller in ("", "gateway g1"):
+        async with await Cluster.connect(kubeconfig, caller=caller) as cluster:
+            await cluster.get(MODEL_CLAIMS, "default", "a")
+    plain, named = api.callers
+    assert plain.startswith("aibrix-operator/")
+    assert named == f"{plain} (gateway g1)"
+
+
 async def test_proxy_of_the_environment_is_used_unless_the_server_is_excepted(
     api: FakeApiServer, kubeconfig: pathlib.Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ):
