@@ -178,6 +178,13 @@ def test_a_neighbour_gives_way_to_a_newcomer():
             "the engines on this card hold 4.0 GiB more than it has",
             id="four GiB too many",
         ),
+        pytest.param(
+            1000,
+            [serving("a", 901, 100)],
+            "the engines on this card hold 0.0 GiB more than it has",
+            id="one byte too many",
+        ),
+        pytest.param(1000, [serving("free", 100, -1)], "free declares no per-GPU cost", id="a floor below zero"),
         pytest.param(1000, [serving("free", 0, 100)], "free declares no per-GPU cost", id="no footprint"),
         pytest.param(
             10,

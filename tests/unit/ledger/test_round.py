@@ -106,8 +106,9 @@ def test_a_sleeper_and_an_engine_without_a_limit_are_never_short():
 
 def test_a_limit_other_than_its_record_is_left_unfinished():
     account = card(80 * GIB, eighty("a", requests=1), eighty("b", requests=1))
-    unfinished = [Held("a", 10 * GIB, 20 * GIB), Held("b", 20 * GIB, 20 * GIB)]
-    assert verdict(account, unfinished) == RoundVerdict(divide=True, short=NOBODY)
+    for limit, record in ((10 * GIB, 20 * GIB), (18 * GIB, 16 * GIB)):
+        unfinished = [Held("a", limit, record), Held("b", 20 * GIB, 20 * GIB)]
+        assert verdict(account, unfinished) == RoundVerdict(divide=True, short=NOBODY)
 
 
 def test_a_limit_without_a_record_is_left_unfinished():
