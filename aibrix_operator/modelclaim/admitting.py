@@ -35,6 +35,9 @@ def place_waiting(draft: Draft, found: Findings) -> None:
             continue  # somebody took it off, and it is put back before anything else
         group = placements.group_of(claim)
         found.candidates[claim.uid] = len(group.pods)
+        if claim.uid in draft.adopted or claim.uid in draft.awaited:
+            _adopt(claim, draft, found)
+            continue
         if claim.name in pending or (claim.status.instances and not moving.is_moving(claim)):
             continue
         if any(found.instances[i.pod].get(claim.uid, i).phase is not i.phase for i in claim.status.instances):
@@ -46,6 +49,18 @@ def place_waiting(draft: Draft, found: Findings) -> None:
         elif not placements.is_waiting(claim, group):
             _place(claim, claim.seat, placements, draft, found)
     making_room.make_room(draft, placements)
+
+
+def _adopt(claim: Claim, draft: Draft, found: Findings) -> None:
+    """It gets its record back, after its finalizer; one whose engine may be somewhere is told nothing yet."""
+    if claim.uid not in draft.adopted:
+        found.unsaid.add(claim.uid)
+    elif not claim.has_finalizer:
+        found.unsaid.add(claim.uid)
+        draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
+    else:
+        pod = draft.fleet.pods[draft.adopted[claim.uid].pod]
+        draft.remember_claim(claim, wait=None, refusal=None, turn_until_s=None, started_on=frozenset({pod.uid}))
 
 
 def _keep_turn(claim: Claim, placements: Placements, draft: Draft) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aibrix_operator.api.modelclaim import Reason
+from aibrix_operator.ledger import audit, figures
 from aibrix_operator.ledger import division as ledger_division
-from aibrix_operator.ledger import figures
 from aibrix_operator.ledger.card import Occupant
 from aibrix_operator.ledger.division import CannotDivide, Held, RoundVerdict
 from aibrix_operator.modelclaim import dividing
 from aibrix_operator.modelclaim.accounts import Account, Sitting, by_claim
 from aibrix_operator.modelclaim.dividing import Progress
-from aibrix_operator.modelclaim.draft import ROUND_S, Draft, pod_ref
+from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, pod_ref
 from aibrix_operator.modelclaim.memory import CardMemory, Cause, Division
 from aibrix_operator.modelclaim.snapshot import Pod
 from aibrix_operator.modelclaim.steps import EventType, Note, SetLimits
@@ -192,6 +192,11 @@ def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict
     if not is_changed and not composition:
         return
     is_due = now_s >= memory.next_round_s
+    if is_due and not is_changed and memory.short and pod.reading.sequence <= memory.round_reading:
+        # Two rounds need two looks: one reading that is judged twice shows nothing that lasts.
+        draft.look_again(pod, 0.0)
+        draft.wake_at(now_s + BOOT_PACE_S)
+        return
     if not is_due and memory.failures:
         _wait_for_round(account, memory, draft)
         return
@@ -209,13 +214,42 @@ def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict
         return
     if not is_due and not is_changed:
         verdict = _verdict(account, memory, targets)
-        if verdict.divide or verdict.short or memory.short:
+        if verdict.divide or verdict.short or memory.short or records_overdraw(account):
             _wait_for_round(account, memory, draft)
         return
     if cause is Cause.ROUND and not _is_worth_it(account, memory, targets, draft):
         return
     division = dividing.plan(account, cause, targets)
     apply(account, division, dividing.begin(account, division), draft, records)
+
+
+def records_overdraw(account: Account) -> bool:
+    """Whether the records sum to more than the card has: another hand wrote one, or the card was said to be larger."""
+    records = {s.claim.name: s.instance.kv_limit_bytes for s in account.sittings}
+    return account.plan_card is not None and bool(audit.over_promised(account.plan_card, records))
+
+
+def is_beyond_card(account: Account, sitting: Sitting) -> bool:
+    """Whether its record is more than the card can hold beside everybody at its floor: another hand wrote it, and no
+    engine is grown to it before the card is divided anew."""
+    card, seat, record = account.plan_card, sitting.claim.seat, sitting.instance.kv_limit_bytes
+    if card is None or seat is None or record <= seat.kv_floor_bytes:
+        return False
+    others = sum(o.promised_bytes for o in card.occupants if o.claim != sitting.claim.name)
+    return seat.footprint_bytes + record + others > card.usable_bytes
+
+
+def _tell_beyond_card(account: Account, targets: Mapping[str, int], draft: Draft) -> None:
+    """Say whose record is put right."""
+    for sitting in account.sittings:
+        claim, record = sitting.claim, sitting.instance.kv_limit_bytes
+        if claim.name in targets and is_beyond_card(account, sitting):
+            message = (
+                f"model {claim.model} on pod {account.pod.name}: a KV limit of {figures.gib(record)} is recorded, "
+                "which is more than its card can hold beside its neighbours; "
+                f"it is set to {figures.gib(targets[claim.name])}"
+            )
+            draft.note(claim, Note(EventType.WARNING, Reason.KV_LIMIT_FAILED, message))
 
 
 def _wait_for_round(account: Account, memory: CardMemory, draft: Draft) -> None:
@@ -240,11 +274,19 @@ def _is_worth_it(account: Account, memory: CardMemory, targets: Mapping[str, int
         abs(targets[h.claim] - h.limit_bytes) >= threshold for h in held if h.limit_bytes >= 0
     )
     has_no_record = memory.divided_for is None and any(not h.record_bytes for h in held)
+    if records_overdraw(account):
+        _tell_beyond_card(account, targets, draft)
+        return True
     if verdict.divide or is_first or has_no_record:
         return True
     next_s = draft.now.monotonic_s + ROUND_S
     draft.remember_card(
-        account.pod, short=verdict.short, next_round_s=next_s, divided_for=account.composition, failures=0
+        account.pod,
+        short=verdict.short,
+        next_round_s=next_s,
+        round_reading=account.pod.reading.sequence,
+        divided_for=account.composition,
+        failures=0,
     )
     if verdict.short:
         draft.wake_at(next_s)

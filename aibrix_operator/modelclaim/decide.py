@@ -13,6 +13,7 @@ from aibrix_operator.api.modelclaim import Instance, InstancePhase, ModelClaimSt
 from aibrix_operator.modelclaim import (
     activity,
     admitting,
+    adopting,
     cards,
     health,
     making_room,
@@ -52,6 +53,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     cards.remember_accounts(draft)
     making_room.release_holds(draft)
     outcomes.fold(draft)
+    adopting.find_adopted(draft)
     for account in draft.accounts.values():
         activity.watch(account, draft)
     for claim in fleet.claims:
@@ -150,6 +152,8 @@ def _instances_after(claim: Claim, draft: Draft, found: Findings) -> tuple[list[
     """The instances to be recorded, and why a start was refused if one is taken back."""
     memory, start_error = draft.claim_memory(claim), ""
     record_pod, record_bytes = found.records.get(claim.name, ("", 0))
+    if claim.uid in draft.adopted:
+        return [draft.adopted[claim.uid]], ""
     instances: list[Instance] = []
     for before in claim.status.instances:
         pod = draft.fleet.pods.get(before.pod)
@@ -180,6 +184,8 @@ def _instances_after(claim: Claim, draft: Draft, found: Findings) -> tuple[list[
 
 def _scheduled(claim: Claim, instances: list[Instance], draft: Draft, found: Findings) -> Scheduled | None:
     """What the Scheduled condition is to say; None leaves it as it is."""
+    if claim.uid in draft.adopted:
+        return Scheduled(True, Reason.PLACED, f"placed on pod {instances[0].pod}")
     for instance in instances:
         if instance.phase is InstancePhase.FAILED:
             continue  # the condition keeps why it cannot move

@@ -84,6 +84,10 @@ class Draft:
     about_to_serve: set[str] = field(default_factory=set)
     """UIDs of claims whose engine is one reading or one limit away from its route: what is said of it now is said
     once with that, and a writer is spared two of four writes."""
+    adopted: dict[str, Instance] = field(default_factory=dict)
+    """UID of a claim without a record, whose engine runs → the instance that it gets back."""
+    awaited: set[str] = field(default_factory=set)
+    """UIDs of claims without a record, whose engine may run where nothing can be said now: they are not placed."""
     asked: set[str] = field(default_factory=set)
     """UIDs of Pods whose runtime gets a step in this pass."""
     newcomers: dict[str, Occupant] = field(default_factory=dict)

@@ -71,6 +71,8 @@ class CardMemory:
     divided_for: Composition | None = None
     """What the card was last divided for; None after a restart. Rebuilt by the first division or round."""
     next_round_s: float = 0.0
+    round_reading: int = -1
+    """Sequence of the reading that the last round was judged on."""
     short: frozenset[str] = frozenset()
     """Engines found short in the last round (``ledger.division.RoundVerdict.short``)."""
     failures: int = 0

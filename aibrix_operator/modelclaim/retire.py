@@ -102,6 +102,7 @@ def stop_orphans(account: Account, draft: Draft) -> None:
         (e.claim_ref.uid, e)
         for e in account.strangers
         if e.claim_ref is not None and e.claim_ref.namespace == pod.namespace and e.model_name not in seated
+        if e.claim_ref.uid not in draft.adopted
     ]
     due = {uid: before.get(uid, now_s + ORPHAN_S) for uid, e in ours if e.phase is not EnginePhase.STOPPING}
     for uid, engine in ours:

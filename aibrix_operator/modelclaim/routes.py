@@ -10,6 +10,7 @@ from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
 from aibrix_operator.api.route import Route, RouteReason, RouteState
 from aibrix_operator.modelclaim.accounts import Account
 from aibrix_operator.modelclaim.draft import Draft, pod_ref
+from aibrix_operator.modelclaim.snapshot import Pod
 from aibrix_operator.modelclaim.starting import has_started
 from aibrix_operator.modelclaim.steps import Annotate
 
@@ -62,6 +63,7 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
     values: dict[str, str | None] = {k: v for k, v in wanted.items() if pod.annotations.get(k) != v}
     leaving = {claim for uid, claim in draft.unrouted if uid == pod.uid}
     seated = {s.claim.name for s in account.sittings if not s.claim.is_deleting} - leaving
+    seated |= _keep_adopted(pod, values, draft)
     for key in pod.annotations:
         claim = key.removeprefix(names.ROUTE_PREFIX).removeprefix(names.WAKE_PREFIX)
         if key.startswith(names.ROUTE_PREFIX) and key not in wanted and claim not in seated:
@@ -73,3 +75,18 @@ def plan_routes(account: Account, instances: Mapping[str, Instance], draft: Draf
             values[names.wake_annotation(claim)] = None
     if values:
         draft.steps.append(Annotate(pod_ref(pod), values))
+
+
+def _keep_adopted(pod: Pod, values: dict[str, str | None], draft: Draft) -> set[str]:
+    """Names of claims whose record is about to come back here: their routes stay, but not as active ones for an engine
+    that may not serve. ``values`` is added to."""
+    kept = set()
+    for claim in draft.fleet.claims if draft.adopted or draft.awaited else ():
+        instance, key = draft.adopted.get(claim.uid), names.route_annotation(claim.name)
+        if claim.uid in draft.awaited or (instance is not None and instance.pod == pod.name):
+            kept.add(claim.name)
+        if instance is not None and instance.pod == pod.name and instance.phase is not InstancePhase.ACTIVE:
+            text = route_of(claim.model, _STATES[instance.phase], instance.port)
+            if key in pod.annotations and pod.annotations[key] != text:
+                values[key] = text
+    return kept

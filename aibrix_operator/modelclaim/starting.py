@@ -89,7 +89,8 @@ def hold_to_record(account: Account, sitting: Sitting, verdict: Verdict, draft: 
         notes = ()
     if verdict.limit_to_write is None:
         return notes
-    grows_unjudged = bool(account.hole) and verdict.limit_to_write > sitting.limit_in_force
+    is_unjudged = bool(account.hole) or cards.is_beyond_card(account, sitting)
+    grows_unjudged = is_unjudged and verdict.limit_to_write > sitting.limit_in_force
     if grows_unjudged or not draft.is_free(pod) or cards.is_being_divided(pod, claim.name, draft):
         return notes
     now_s = draft.now.monotonic_s

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 from aibrix_operator.api import names
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Resource
 from aibrix_operator.runtime_api.wire import EnginePhase
-from aibrix_operator.sim.runtimes import SimulatedEngine, SimulatedRuntime
+from aibrix_operator.sim.sidecar import SimulatedEngine, SimulatedRuntime
 from aibrix_operator.sim.world import SimulatedCluster
 
 T = TypeVar("T")

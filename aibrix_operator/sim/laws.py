@@ -7,87 +7,33 @@ It never raises in the middle of somebody's call; ``broken`` collects sentences,
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import Instance, InstancePhase
+from aibrix_operator.api.modelclaim import InstancePhase
 from aibrix_operator.api.route import Route, RouteError, RouteState, parse_route
-from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, Resource
-from aibrix_operator.ledger.card import Seat
-from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_claim
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, Resource
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.sim.store import EPOCH, LATE_STATUS, Store, now_s, wall
+from aibrix_operator.sim.known import Known, address_of
+from aibrix_operator.sim.store import LATE_STATUS, now_s, wall
 
 DRAIN_S = 5.0
 LONGEST_DRAIN_S = 90.0
-UNDER_WAY_S = 0.5
-"""What was decided may be carried out so much later; what was true at any time since then excuses it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One answer of a runtime to the controller: a snapshot, or None when it did not give one."""
-
-    at_s: float
-    snapshot: wire.Snapshot | None
-
-    def engine_of(self, claim: Claim) -> wire.ModelState | None:
-        """The claim's engine in this answer."""
-        for engine in () if self.snapshot is None else self.snapshot.models:
-            if engine.claim_ref is not None and engine.claim_ref.uid == claim.uid:
-                return engine
-        return None
-
-    @property
-    def usable_bytes(self) -> int:
-        """What the smallest card can hold; -1 where that is not known."""
-        if self.snapshot is None or not self.snapshot.accelerators:
-            return -1
-        return min(a.hbm_usable_bytes for a in self.snapshot.accelerators)
 
 
 @dataclass(slots=True)
-class Laws:
-    """Watches one store and the runtimes behind its Pods."""
+class Laws(Known):
+    """Judges what it hears of."""
 
-    store: Store
-    writing: Callable[[], Mapping[str, tuple[Instance, ...]]]
-    """Claim UID → instances that a status write under way would record."""
     broken: list[str] = field(default_factory=list)
     first_break: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with the first law that is broken, so that nobody waits for more."""
-    told: dict[str, list[Told]] = field(default_factory=lambda: defaultdict(list))
-    """Pod address → what its runtime answered of late, oldest first."""
     unrouted_s: dict[tuple[str, str], float] = field(default_factory=dict)
     """(Pod, claim) → when its active route was taken away."""
-    claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))
-    """Claim UID → its versions of late."""
-    gone_s: dict[str, float] = field(default_factory=dict)
-    """UID of a claim that is gone → since when."""
-    moved_s: dict[str, float] = field(default_factory=dict)
-    """Pod address → when it became another Pod's."""
-    delay_s: float = 0.0
-    """The last delay of watches, under which changes are on their way until ``delayed_until_s``."""
-    delayed_until_s: float = float("-inf")
-    deaf_since: dict[str, float] = field(default_factory=dict)
-    """Operator whose watches bring nothing → since when."""
-    deaf_before: tuple[float, float] = (0.0, float("-inf"))
-    """The last time that one did not hear: from, to."""
-    parsed: dict[str, Claim | None] = field(default_factory=dict)
-    """By resourceVersion, which no two objects of a store share."""
 
     # --- what happens
-
-    def answered(self, ip: str, snapshot: wire.Snapshot | None) -> None:
-        """A runtime answered the controller."""
-        told = self.told[ip]
-        told.append(Told(now_s(), snapshot))
-        del told[:-64]
 
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
@@ -105,14 +51,14 @@ class Laws:
             if verb in ("status", LATE_STATUS) and before is not None:
                 self._check_records(before, claim, is_late=verb == LATE_STATUS)
         if resource == PODS and old is None and new is not None:
-            if _address(new) in self.told:
-                self.moved_s[_address(new)] = now_s()
+            if address_of(new) in self.told:
+                self.moved_s[address_of(new)] = now_s()
         elif resource == PODS and verb == "annotate" and old is not None and new is not None:
             self._check_routes(old, new)
 
     def called(self, ip: str, request: wire.Request) -> None:
         """A call that changes something arrives at a runtime."""
-        pod = next((p for p in self._pods() if _address(p) == ip), None)
+        pod = next((p for p in self._pods() if address_of(p) == ip), None)
         if pod is None or self._has_just_moved(ip):
             return
         name = pod["metadata"]["name"]
@@ -159,7 +105,7 @@ class Laws:
 
     def _check_routes(self, old: Object, new: Object) -> None:
         """3: a route turns active only for an engine that is ready within its record."""
-        pod, ip = new["metadata"]["name"], _address(new)
+        pod, ip = new["metadata"]["name"], address_of(new)
         before, after = (o["metadata"].get("annotations") or {} for o in (old, new))
         claims = {c.name: c for c in self._claims()}
         for key in {*before, *after}:
@@ -250,161 +196,9 @@ class Laws:
         if recent and recent[-1].ready and since_s is not None and now_s() - since_s < DRAIN_S - 1e-6:
             self._break(f"law 6: {claim.name} on {name} is stopped {now_s() - since_s:.1f} s after its route went")
 
-    # --- what is known
-
-    def _has_just_moved(self, ip: str) -> bool:
-        """Whether the address is another Pod's so lately that the controller need not know: it called the last one."""
-        return now_s() - self.moved_s.get(ip, float("-inf")) <= self._late_s
-
-    def _promised(self, pod: str, ip: str) -> int:
-        """Footprints and limits promised on the Pod: of each claim the larger of its record and a write under way."""
-        writing, total = self.writing(), 0
-        for claim in self._claims():
-            options = [claim.status.instances, writing.get(claim.uid, ())]
-            instances = [i for instances in options for i in instances if i.pod == pod]
-            engines = [t.engine_of(claim) for t in self._recent(ip)]
-            is_gone = any(e is None or not e.alive for e in engines)
-            charged = [i for i in instances if not (i.phase is InstancePhase.FAILED and is_gone)]
-            asleep = [e.sleeping_footprint_bytes for e in engines if e is not None and e.sleeping_footprint_bytes]
-            is_lent = (
-                asleep
-                and self._lends(pod)
-                and max((i.kv_limit_bytes for i in charged), default=0)
-                < min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
-            )
-            if charged and is_lent:
-                total += min(asleep)
-            elif charged and claim.seat is not None:
-                total += min(
-                    s.footprint_bytes + max(i.kv_limit_bytes or s.kv_floor_bytes for i in charged)
-                    for s in self._seats(claim)
-                )
-        return total
-
-    def _lends(self, pod: str) -> bool:
-        """Whether the Pod's pool gives sleepers' seats away."""
-        body = next((p for p in self._pods() if p["metadata"]["name"] == pod), None)
-        owners = {} if body is None else {o["uid"] for o in body["metadata"].get("ownerReferences", ())}
-        for (plural, _, _), replica_set in self.store.objects.items():
-            if plural == REPLICA_SETS.plural and replica_set["metadata"]["uid"] in owners:
-                above = {o["uid"] for o in replica_set["metadata"].get("ownerReferences", ())}
-                return any(
-                    'noWakeReserveWhileAsleep":true' in str(d["metadata"].get("annotations"))
-                    for (kind, _, _), d in self.store.objects.items()
-                    if kind == DEPLOYMENTS.plural and d["metadata"]["uid"] in above
-                )
-        return False
-
-    def _is_lent(self, claim: Claim, pod: str) -> bool:
-        """Whether the claim's engine on the Pod was just seen asleep in a pool that gives its seat away."""
-        ip = next((_address(p) for p in self._pods() if p["metadata"]["name"] == pod), "")
-        engines = [t.engine_of(claim) for t in self._recent(ip)]
-        return self._lends(pod) and any(e is not None and e.phase is wire.EnginePhase.SLEEPING for e in engines)
-
-    def _is_news(self, claim: Claim) -> bool:
-        """Whether the deletion of the claim is so fresh that its watch need not have told yet."""
-        assert claim.deleting_since is not None
-        return (wall() - claim.deleting_since).total_seconds() <= 1.0 + self._late_s
-
-    @property
-    def _late_s(self) -> float:
-        """How long ago something may have changed without the controller's knowledge."""
-        is_delayed = now_s() <= self.delayed_until_s + UNDER_WAY_S
-        deaf_from_s, deaf_to_s = self.deaf_before
-        since_s = min(self.deaf_since.values(), default=now_s())
-        if now_s() <= deaf_to_s + UNDER_WAY_S:
-            since_s = min(since_s, deaf_from_s)
-        return UNDER_WAY_S + max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0, now_s() - since_s)
-
-    def went_deaf(self, operator: str) -> None:
-        """The operator hears of no change from now on."""
-        self.deaf_since[operator] = now_s()
-
-    def hears_again(self, operator: str) -> None:
-        """It has listed everything anew."""
-        self.deaf_before = self.deaf_since.pop(operator), now_s()
-
-    def _seats(self, claim: Claim) -> list[Seat]:
-        """What the claim declares, and what it declared a moment ago."""
-        versions = self.claims_before[claim.uid]
-        seats = [] if claim.seat is None else [claim.seat]
-        for (_, before), (until_s, _) in itertools.pairwise(versions):
-            if until_s >= now_s() - self._late_s and before.seat is not None:
-                seats.append(before.seat)
-        return seats
-
-    def _was_recorded(self, model: str, pod: str) -> bool:
-        """Whether a claim of that model was recorded on the Pod a moment ago: another hand may have changed that."""
-        for versions in self.claims_before.values():
-            ends_s = [at_s for at_s, _ in versions[1:]] + [self.gone_s.get(versions[-1][1].uid, float("inf"))]
-            for (_, claim), end_s in zip(versions, ends_s, strict=True):
-                if claim.model == model and claim.instance_on(pod) and end_s >= now_s() - self._late_s:
-                    return True
-        return False
-
-    def _recent(self, ip: str) -> list[Told]:
-        """The last answer of a runtime, and the one that was the last a moment ago."""
-        told, late_s = self.told[ip], now_s() - UNDER_WAY_S
-        first = max(len(told) - 1, 0)
-        while first > 0 and told[first].at_s >= late_s:
-            first -= 1
-        return told[first:]
-
-    def _is_orphan(self, ip: str, model: str) -> bool:
-        """Whether the runtime told of an engine of that name, and no claim answers for it."""
-        snapshots = [t.snapshot for t in self._recent(ip) if t.snapshot is not None]
-        return any(engine.model_name == model for snapshot in snapshots for engine in snapshot.models)
-
-    def _is_namesakes(self, claim: Claim, ip: str) -> bool:
-        """Whether the runtime told that the engine of the claim's model answers to another claim."""
-        snapshots = [t.snapshot for t in self._recent(ip) if t.snapshot is not None]
-        owners = [e.claim_ref for s in snapshots for e in s.models if e.model_name == claim.model]
-        return any(owner is not None and owner.uid != claim.uid for owner in owners)
-
-    def _reading_of(self, ip: str, operation_id: str) -> Told | None:
-        """The answer whose time the operation id carries."""
-        observed = operation_id.rpartition("/")[2]
-        for told in reversed(self.told[ip]):
-            if told.snapshot is not None and str(_microseconds(told.snapshot) * 1_000) == observed:
-                return told
-        return None
-
-    def _claims(self) -> Iterator[Claim]:
-        for (plural, _, _), obj in list(self.store.objects.items()):
-            if plural == MODEL_CLAIMS.plural:
-                claim = self._parsed(obj)
-                if claim is not None:
-                    yield claim
-
-    def _parsed(self, obj: Object) -> Claim | None:
-        """Each version is parsed once; None: it cannot be read, and takes no part in anything."""
-        version = obj["metadata"]["resourceVersion"]
-        if version not in self.parsed:
-            try:
-                self.parsed[version] = parse_claim(obj)
-            except UnreadableClaim:
-                self.parsed[version] = None
-        return self.parsed[version]
-
-    def _pods(self) -> Iterator[Object]:
-        for (plural, _, _), obj in list(self.store.objects.items()):
-            if plural == PODS.plural:
-                yield obj
-
-    def _ip_of(self, pod: str) -> str:
-        return next((_address(p) for p in self._pods() if p["metadata"]["name"] == pod), "")
-
     def _break(self, sentence: str) -> None:
         self.broken.append(f"at {now_s():.3f} s: {sentence}")
         self.first_break.set()
-
-
-def _address(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("podIP") or "")
-
-
-def _microseconds(snapshot: wire.Snapshot) -> int:
-    return (snapshot.observed_at - EPOCH) // timedelta(microseconds=1) + int(EPOCH.timestamp()) * 1_000_000
 
 
 def _active_route(text: str | None) -> Route | None:

@@ -17,7 +17,7 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, RE
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
-from aibrix_operator.sim.laws import UNDER_WAY_S
+from aibrix_operator.sim.known import UNDER_WAY_S, address_of
 from aibrix_operator.sim.sleep_laws import SleepLaws, annotations_of, route_state
 from aibrix_operator.sim.store import now_s
 
@@ -82,13 +82,14 @@ class OrderLaws(SleepLaws):
         self._look_for_trouble()
         if snapshot is None:
             return
-        pod = next((p for p in self._pods() if _address(p) == ip), None)
+        pod = next((p for p in self._pods() if address_of(p) == ip), None)
         name = "" if pod is None else pod["metadata"]["name"]
         for engine in snapshot.models:
             if engine.phase is EnginePhase.SLEEPING and engine.claim_ref is not None:
                 self.slept.add((name, engine.claim_ref.uid))
             known, total = self.used.get((ip, engine.model_name)), engine.request_success_total
-            if engine.phase is not EnginePhase.ACTIVE or known is None or known.completions != total:
+            is_used = engine.phase is not EnginePhase.ACTIVE or known is None or known.completions != total
+            if is_used or not engine.request_metrics_observed or engine.requests_running + engine.requests_waiting:
                 before_s = float("-inf") if known is None else known.known_s()
                 self.used[ip, engine.model_name] = Used(now_s(), total, before_s)
         if pod is not None:
@@ -147,7 +148,8 @@ class OrderLaws(SleepLaws):
                 continue
             engines = [t.engine_of(after) for t in recent]
             record, record_before = instance.kv_limit_bytes, 0 if earlier is None else earlier.kv_limit_bytes
-            if record > record_before:
+            is_adopted = earlier is None and bool(engines) and all(e is not None for e in engines)
+            if record > record_before and not is_adopted:
                 self._check_strangers(instance.pod, ip, f"{after.name} is given more")
                 self._check_kept_for_another(instance.pod, ip, after)
             if record < record_before and instance.phase is not InstancePhase.FAILED:
@@ -348,10 +350,6 @@ class OrderLaws(SleepLaws):
     @property
     def _is_troubled(self) -> bool:
         return now_s() - self.trouble_s <= TROUBLE_LASTS_S
-
-
-def _address(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("podIP") or "")
 
 
 def _left(before: Claim, after: Claim) -> tuple[Instance, ...]:

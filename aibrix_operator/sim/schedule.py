@@ -19,7 +19,9 @@ SETUP = 0
 """Number of the setup's generator; actions count from 1."""
 FEWEST_KINDS = 5
 ELECTION_SHARE = 0.3
-_SLEEPERS = frozenset({"policy", "ask", "answer", "rest", "asleep-size", "request-taken-back", "slept-by-hand"})
+_SLEEPERS = frozenset(
+    {"policy", "ask", "answer", "rest", "asleep-size", "request-taken-back", "slept-by-hand", "late-requests"}
+)
 
 
 class UnknownFaults(ValueError):

@@ -16,9 +16,12 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object, Resource
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase
-from aibrix_operator.sim.laws import Laws, Told
+from aibrix_operator.sim.known import Told, address_of
+from aibrix_operator.sim.laws import Laws
 from aibrix_operator.sim.store import now_s
 
+REQUEST_LASTS_S = 290.0
+"""So long a request lives at least."""
 LENDS = 'noWakeReserveWhileAsleep":true'
 
 
@@ -30,6 +33,10 @@ class SleepLaws(Laws):
     """(Pod UID, claim UID, request) → ids of the wakes that were sent for it."""
     lent_s: float = float("-inf")
     """When a pool's policy last ceased to lend seats."""
+    asked_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """(Pod UID, claim name, request) → since when it is on the Pod."""
+    ended_requests: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """(Pod UID, claim name) → requests that were taken off: the same one put on again is over."""
     annotated_s: dict[str, float] = field(default_factory=dict)
     """Pod UID → when somebody else last changed its annotations."""
 
@@ -45,6 +52,12 @@ class SleepLaws(Laws):
             and (old is None or annotations_of(old) != annotations_of(new))
         ):
             self.annotated_s[new["metadata"]["uid"]] = now_s()
+        if resource == PODS and new is not None:
+            for key, value in annotations_of(new).items():
+                if key.startswith(names.WAKE_PREFIX) and (old is None or annotations_of(old).get(key) != value):
+                    self.asked_s[new["metadata"]["uid"], key.removeprefix(names.WAKE_PREFIX), value] = now_s()
+        if resource == PODS and verb == "annotate" and old is not None and new is not None:
+            self._check_requests(old, new)
 
     def called(self, ip: str, request: wire.Request) -> None:
         """A call that changes something arrives at a runtime."""
@@ -96,6 +109,27 @@ class SleepLaws(Laws):
                 f"{claim.name} on {name} is woken, limits and footprints with its own seat are {min(taken)} bytes, "
                 f"on a card of {told[-1].usable_bytes}"
             )
+
+    def _check_requests(self, old: Object, new: Object) -> None:
+        """A request for a sleeper stays until it serves, its time is over, or its runtime refused to wake it."""
+        pod, uid, ip = new["metadata"]["name"], new["metadata"]["uid"], address_of(new)
+        for key, value in annotations_of(old).items():
+            if not key.startswith(names.WAKE_PREFIX) or key in annotations_of(new):
+                continue
+            name = key.removeprefix(names.WAKE_PREFIX)
+            claim = next((c for c in self._claims() if c.name == name and not c.is_deleting), None)
+            instance = None if claim is None else claim.instance_on(pod)
+            ended = self.ended_requests.setdefault((uid, name), set())
+            is_known = claim is not None and (value in ended or bool(self.operations[uid, claim.uid, value]))
+            ended.add(value)
+            if claim is None or instance is None or is_known or self._is_told_late(new):
+                continue
+            told, since_s = self._recent(ip), self.claims_before[claim.uid][-1][0]
+            engines = [t.engine_of(claim) for t in told]
+            is_asleep = bool(engines) and all(e is not None and e.phase is EnginePhase.SLEEPING for e in engines)
+            is_so = instance.phase is InstancePhase.SLEEPING and now_s() - since_s > self._late_s and is_asleep
+            if is_so and now_s() - self.asked_s.get((uid, name, value), float("-inf")) < REQUEST_LASTS_S:
+                self._break(f"the request for {name} on {pod} is dropped, and it sleeps and was not woken")
 
     def _taken(self, pod: str, waker: Claim, told: Told) -> int:
         """Footprints and limits in force of everybody there, the waker awake at its floor or above."""

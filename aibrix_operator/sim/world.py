@@ -22,7 +22,8 @@ from aibrix_operator.runtime_api import wire
 from aibrix_operator.sim.leader_laws import LeaderLaws
 from aibrix_operator.sim.operators import SimulatedOperator
 from aibrix_operator.sim.order_laws import OrderLaws
-from aibrix_operator.sim.runtimes import SimulatedEngine, SimulatedRuntime, SimulatedRuntimes
+from aibrix_operator.sim.runtimes import SimulatedRuntimes
+from aibrix_operator.sim.sidecar import SimulatedEngine, SimulatedRuntime
 from aibrix_operator.sim.store import Store, wall
 
 NAMESPACE = "default"

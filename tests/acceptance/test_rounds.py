@@ -1,7 +1,10 @@
 """The ten-second round: when a card is divided again, and when it is left alone."""
 
+import asyncio
+
 import pytest
 from simulated import CARD_24, GIB, MIB, limits, model, reasons, simulated, writes
+from sleepers import until
 
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.outcome import NotSent
@@ -9,9 +12,9 @@ from aibrix_operator.runtime_api.outcome import NotSent
 ROUNDS_12_S = 120
 
 
-async def two_at_rest(cluster):
+async def two_at_rest(cluster, **runtime_fields):
     """Two engines that share an 80 GiB card evenly, 20 GiB each, with nothing left to write."""
-    runtime = cluster.add_pod("warm-0", 80 * GIB)
+    runtime = cluster.add_pod("warm-0", 80 * GIB, **runtime_fields)
     for claim in "ab":
         cluster.apply(claim, "20Gi", "4Gi")
     await cluster.run(30)
@@ -200,3 +203,50 @@ async def test_mc26_a_round_in_which_the_runtime_is_left_alone_neither_ends_nor_
     await cluster.run(12)
     assert len(failures(cluster, "a")) == 1
     assert "3 times in a row" in failures(cluster, "a")[0]
+
+
+@simulated
+async def test_a_burst_that_one_reading_shows_is_not_judged_twice_because_the_next_reading_is_slow(cluster):
+    runtime = await two_at_rest(cluster, has_feed=False)
+    engine = runtime.engines[model("a")]
+    engine.mapped_bytes, engine.running = 15 * GIB, 1
+    await until(cluster, lambda: any(c.short for c in cluster.world.memory["default"].cards.values()), 40)
+    engine.mapped_bytes = engine.running = 0
+
+    async def slow():
+        await asyncio.sleep(4)
+
+    runtime.before_snapshot = slow
+    await cluster.run(40)
+    assert writes(runtime) == []
+
+
+@simulated
+async def test_a_record_that_another_hand_raised_far_above_the_card_reaches_no_engine(cluster):
+    runtime = await two_at_rest(cluster)
+    forge_record(cluster, "a", 1 << 40)
+    runtime.crash(model("a"), 2.0)
+    await cluster.run(30)
+    assert limits(cluster, "a", "b") == (20 * GIB, 20 * GIB)
+    assert cluster.status("a").phase == "Active"
+    assert {limit for _, limit in writes(runtime)} == {20 * GIB}
+    message = (
+        "model model-of-a on pod warm-0: a KV limit of 1024.0 GiB is recorded, which is more than its card can hold "
+        "beside its neighbours; it is set to 20.0 GiB"
+    )
+    assert ("KVLimitFailed", message) in cluster.events(claim="a")
+
+
+@simulated
+async def test_a_record_that_another_hand_raised_is_put_right_while_its_engine_serves(cluster):
+    runtime = await two_at_rest(cluster)
+    forge_record(cluster, "a", 1 << 40)
+    await cluster.run(15)
+    assert (limits(cluster, "a", "b"), writes(runtime)) == ((20 * GIB, 20 * GIB), [])
+    assert cluster.status("a").phase == "Active"
+
+
+def forge_record(cluster, claim, limit_bytes):
+    """Another hand writes a KV limit into the claim's record."""
+    instance = cluster.status(claim).instances[0].model_copy(update={"kv_limit_bytes": limit_bytes})
+    cluster.patch_claim(claim, {"status": {"instances": [instance.model_dump(mode="json", by_alias=True)]}})

@@ -6,7 +6,7 @@ import asyncio
 
 from aibrix_operator.runtime_api.outcome import NotSent, Refused, Unknown
 from aibrix_operator.sim.happening import Stage, fault
-from aibrix_operator.sim.runtimes import Call, Later, Result
+from aibrix_operator.sim.sidecar import Call, Later, Result
 
 _NO_ANSWER: tuple[Result, ...] = (NotSent("no route"), NotSent("left alone", left_alone=True), Unknown("lost"))
 _NOT_DONE: tuple[Result, ...] = (Refused("not now", 409), *_NO_ANSWER)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from aibrix_operator.sim.happening import Stage, fault
 from aibrix_operator.sim.operators import SimulatedOperator
+from aibrix_operator.sim.sender import SENDER
+from aibrix_operator.sim.sidecar import Call, Later
 
 CLOCK_JUMP_S = 600.0
+HELD_S = (6.0, 20.0)
+"""Longer than it takes another to lead."""
 
 
 @fault("restarted-operator", 2)
@@ -52,6 +56,31 @@ def leader_cut_off(stage: Stage) -> None:
 
     leader.is_cut_off = True
     stage.tell(f"{leader.name} cannot renew its lease for {stage.lasts(undo):.0f} s")
+
+
+@fault("held-calls", 2, needs_election=True)
+def leader_calls_held(stage: Stage) -> None:
+    """What the leader sends to runtimes for some seconds arrives only when another has led and called for a while."""
+    leader = stage.cluster.leader
+    held = [r for _, r in stage.runtimes() if r.before_call is None]
+    if not leader.is_leader or leader.is_cut_off or not held:
+        return
+
+    async def before(call: Call) -> Later | None:
+        return Later(stage.chance.uniform(*HELD_S)) if SENDER.get() is leader else None
+
+    def undo() -> None:
+        leader.is_cut_off = False
+        for runtime in held:
+            runtime.before_call = None
+
+    leader.is_cut_off = True
+    for runtime in held:
+        runtime.before_call = before
+    for name in stage.claims():  # so that there is something to send
+        figures = {"maximumFootprint": f"{stage.chance.randint(2, 24)}Gi", "kvFloor": "1Gi"}
+        stage.cluster.patch_claim(name, {"spec": {"perGPU": figures}})
+    stage.tell(f"{leader.name} is cut off, and what it sends is held, for {stage.lasts(undo, HELD_S[1]):.0f} s")
 
 
 @fault("lost-events", 2)

@@ -72,7 +72,15 @@ def record_forged(stage: Stage) -> None:
         return
     obj = stage.cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, claim]
     record = dict(obj["status"]["instances"][0])
-    record |= stage.chance.choice([{"kvLimitBytes": 1}, {"port": 1}, {"phase": "Sleeping"}, {"phase": "Failed"}, {}])
+    record |= stage.chance.choice(
+        [
+            {"kvLimitBytes": stage.chance.choice([1, 1 << 40])},
+            {"port": 1},
+            {"phase": "Sleeping"},
+            {"phase": "Failed"},
+            {},
+        ]
+    )
     stage.tell(f"the record of {claim} is forged: {record}")
     _set_status(stage, claim, {**obj["status"], "instances": [record] * stage.chance.choice([1, 1, 2])})
 

@@ -12,7 +12,8 @@ from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.runtime_api.outcome import Done, NotSent, Unknown
 from aibrix_operator.runtime_api.wire import EnginePhase
 from aibrix_operator.sim import loop
-from aibrix_operator.sim.runtimes import SimulatedRuntime, SimulatedRuntimes
+from aibrix_operator.sim.runtimes import SimulatedRuntimes
+from aibrix_operator.sim.sidecar import SimulatedRuntime
 
 IP = "10.0.0.1"
 BASE = base_url(IP)

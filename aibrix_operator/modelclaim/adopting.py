@@ -1,0 +1,143 @@
+"""Claims whose status another hand has wiped, and whose engine still runs: their record comes back where it is.
+
+An engine carries the UID of its claim, so a claim without a record whose engine a reading shows is adopted there and
+not placed anew: the record is what the engine is held to, its route stays, and a sleeper stays asleep. Nothing is
+adopted that would overdraw its card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aibrix_operator.api import names
+from aibrix_operator.api.modelclaim import Instance, InstancePhase
+from aibrix_operator.ledger.card import Seat
+from aibrix_operator.modelclaim.accounts import Account, find_hole
+from aibrix_operator.modelclaim.draft import PATIENCE_S, Draft
+from aibrix_operator.modelclaim.snapshot import Claim, Pod
+from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
+
+_UP = (EnginePhase.ACTIVE, EnginePhase.SLEEPING, EnginePhase.BOOTING, EnginePhase.RESTARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stray:
+    account: Account
+    engine: ModelState
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """1. serving before all others   2. Pod name"""
+        return not self.engine.ready, self.account.pod.name
+
+
+def find_adopted(draft: Draft) -> None:
+    """Note whom this pass adopts (``draft.adopted``), and who waits since its engine may be where nothing can be said
+    now (``draft.awaited``)."""
+    strays: dict[str, list[_Stray]] = {}
+    for account in draft.accounts.values():
+        for engine in account.strangers:
+            if engine.claim_ref is not None and engine.phase in _UP:
+                strays.setdefault(engine.claim_ref.uid, []).append(_Stray(account, engine))
+    placing = {c.division.newcomer for c in draft.cards.values() if c.division is not None}
+    claims = {c.uid: c for c in draft.fleet.claims}
+    for claim in draft.fleet.claims:
+        is_without = not claim.status.instances and not claim.is_writing and claim.name not in placing
+        if not is_without or claim.is_deleting or claim.engine_error or claim.seat is None:
+            continue
+        mine = sorted(strays.get(claim.uid, ()), key=lambda stray: stray.key)
+        instances = [i for stray in mine if (i := _adopted(claim, claim.seat, stray, claims, draft)) is not None]
+        if instances:
+            draft.adopted[claim.uid] = instances[0]
+        elif any(_is_unclear(stray, draft) for stray in mine) or any(
+            _may_be_there(claim, account.pod, draft) for account in draft.accounts.values()
+        ):
+            draft.awaited.add(claim.uid)
+
+
+def _is_unclear(stray: _Stray, draft: Draft) -> bool:
+    """Whether nothing can be said of its card now; until it would be stopped as nobody's it may yet be adopted."""
+    account, engine = stray.account, stray.engine
+    assert engine.claim_ref is not None, "a stray names its claim"
+    due_s = draft.card_memory(account.pod).orphans.get(engine.claim_ref.uid)
+    has_time = due_s is None or draft.now.monotonic_s < due_s
+    return account.pod.is_running and has_time and bool(find_hole(account.pod, account.sittings, ()))
+
+
+def _may_be_there(claim: Claim, pod: Pod, draft: Draft) -> bool:
+    """Whether the claim was routed to the Pod, whose runtime is about to tell whether its engine is there."""
+    if not pod.is_running or names.route_annotation(claim.name) not in pod.annotations:
+        return False
+    if pod.busy_since_s is None:
+        return pod.reading.is_pending
+    until_s = pod.busy_since_s + PATIENCE_S
+    draft.wake_at(until_s)
+    return draft.now.monotonic_s < until_s
+
+
+def _adopted(claim: Claim, seat: Seat, stray: _Stray, claims: Mapping[str, Claim], draft: Draft) -> Instance | None:
+    """The instance as it is to be recorded; None where the card cannot be judged, or has no room for it."""
+    account, engine = stray.account, stray.engine
+    pod = account.pod
+    is_namesakes = any(s.claim.model == claim.model for s in account.sittings)  # runtimes know engines by model name
+    if not pod.is_running or not draft.is_free(pod) or is_namesakes:
+        return None
+    record = _record(seat, stray, claims, draft)
+    if record is None:
+        return None
+    phase = InstancePhase.ACTIVATING
+    if engine.phase is EnginePhase.SLEEPING:
+        phase = InstancePhase.SLEEPING
+    elif engine.phase is EnginePhase.ACTIVE and engine.ready and engine.port:
+        is_held = not account.has_cards or 0 <= engine.kv_capacity_bytes <= record
+        phase = InstancePhase.ACTIVE if is_held else phase
+    return Instance(pod=pod.name, port=engine.port, phase=phase, kv_limit_bytes=record)
+
+
+def _record(seat: Seat, stray: _Stray, claims: Mapping[str, Claim], draft: Draft) -> int | None:
+    """What the engine is held to, or as much of it as there is room for; 0 where nothing is divided; None: no room."""
+    account, engine = stray.account, stray.engine
+    snapshot = account.pod.reading.snapshot
+    assert snapshot is not None, "a stray was read"
+    if not account.has_cards:
+        return 0
+    if find_hole(account.pod, account.sittings, ()):
+        return None
+    mapped = max(engine.kv_used_bytes, 0)
+    room = snapshot.usable_bytes - _others_bytes(stray, claims, draft)
+    lent = _lent_bytes(engine, account.pod)
+    if lent is not None:
+        return mapped if lent <= room else None
+    least = max(seat.kv_floor_bytes, mapped)
+    record = min(max(engine.kv_capacity_bytes, least), room - seat.footprint_bytes)
+    return record if record >= least else None
+
+
+def _others_bytes(stray: _Stray, claims: Mapping[str, Claim], draft: Draft) -> int:
+    """What all others on the card have or may take: footprints, and the larger of record and limit in force."""
+    account, hold = stray.account, draft.card_memory(stray.account.pod).hold
+    total = 0 if hold is None else hold.seat_bytes
+    for sitting in account.sittings:
+        if sitting.is_charged:
+            record = sitting.instance.kv_limit_bytes
+            total += _charge(sitting.claim.seat, sitting.engine, record, account.pod)
+    for other in account.strangers:
+        if other is not stray.engine and (other.alive or other.phase is not EnginePhase.FAILED):
+            claim = None if other.claim_ref is None else claims.get(other.claim_ref.uid)
+            total += _charge(None if claim is None else claim.seat, other, 0, account.pod)
+    return total
+
+
+def _charge(seat: Seat | None, engine: ModelState | None, record: int, pod: Pod) -> int:
+    lent = None if engine is None else _lent_bytes(engine, pod)
+    if lent is not None:
+        return lent
+    in_force = 0 if engine is None else engine.kv_capacity_bytes
+    footprint, floor = (0, 0) if seat is None else (seat.footprint_bytes, seat.kv_floor_bytes)
+    return footprint + max(record, in_force, floor)
+
+
+def _lent_bytes(engine: ModelState, pod: Pod) -> int | None:
+    is_lent = pod.lends_seats and engine.phase is EnginePhase.SLEEPING
+    return engine.sleeping_footprint_bytes or None if is_lent else None

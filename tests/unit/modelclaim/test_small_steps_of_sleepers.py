@@ -1,0 +1,265 @@
+"""Single decisions about sleepers, their requests and the room they make that no whole story meets by itself."""
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from builders import (
+    NOW,
+    SEAT,
+    make_claim,
+    make_draft,
+    make_engine,
+    make_instance,
+    make_pod,
+    make_snapshot,
+)
+
+from aibrix_operator.api import names
+from aibrix_operator.api.conditions import Condition, rfc3339
+from aibrix_operator.api.modelclaim import InstancePhase, Reason
+from aibrix_operator.api.pool_policy import Lifecycle, PoolPolicy
+from aibrix_operator.ledger.card import Seat
+from aibrix_operator.modelclaim import (
+    making_room,
+    moving,
+    sleeping,
+    waking,
+)
+from aibrix_operator.modelclaim.draft import BOOT_PACE_S, Findings
+from aibrix_operator.modelclaim.memory import (
+    Activity,
+    CardMemory,
+    Cause,
+    ClaimMemory,
+    Division,
+    GoingToSleep,
+    Hold,
+    Wait,
+    WaitKind,
+    WakeRequest,
+)
+from aibrix_operator.modelclaim.placing import Placements
+from aibrix_operator.modelclaim.publish import Scheduled
+from aibrix_operator.modelclaim.snapshot import Pool
+from aibrix_operator.modelclaim.steps import Sleep
+from aibrix_operator.runtime_api.wire import EnginePhase
+
+LENDING = Pool(
+    "default",
+    "pool-a",
+    "uid-of-pool-a",
+    policy=PoolPolicy(lifecycle=Lifecycle(sleepAfterSeconds=600, noWakeReserveWhileAsleep=True)),
+)
+ASKED_AT = "2026-01-01T00:00:00Z"
+ASKED = {names.wake_annotation("a"): ASKED_AT}
+SLEEPER = make_engine(phase=EnginePhase.SLEEPING, sleeping_footprint_bytes=20, limit=0, ready=False)
+
+
+def seated(**fields):
+    return make_claim("a", make_instance(**fields))
+
+
+class TestHolds:
+    WAITING = ClaimMemory(wait=Wait(WaitKind.ROOM, 60.0, 1, 1, 1))
+
+    def released(self, now_s, *objects, pool=LENDING):
+        pod = make_pod(snapshot=make_snapshot(), pool=pool)
+        draft = make_draft(
+            pod,
+            *objects,
+            now_s=now_s,
+            cards={"warm-0": CardMemory(hold=Hold("uid-of-a", 400, until_s=50.0))},
+            claims={"a": self.WAITING},
+        )
+        making_room.release_holds(draft)
+        return draft.cards[pod.uid].hold is None, draft.claims["uid-of-a"].wait
+
+    def test_a_seat_is_held_until_its_time_is_over_and_then_the_claim_tries_at_once(self):
+        assert self.released(49.0, make_claim()) == (False, self.WAITING.wait)
+        assert self.released(50.0, make_claim()) == (True, None)
+
+    def test_a_pool_that_lends_no_more_holds_no_seat(self):
+        assert self.released(0.0, make_claim(), pool=None) == (True, None)
+
+    def test_a_claim_that_is_gone_or_placed_has_no_seat_held_for_it(self):
+        assert self.released(0.0) == (True, self.WAITING.wait)
+        assert self.released(0.0, seated()) == (True, self.WAITING.wait)
+
+
+class TestRequests:
+    """To wake a sleeper."""
+
+    KNOWN = WakeRequest("uid-of-warm-0", ASKED_AT, 0.0)
+
+    def look(self, claim, pod, **memory):
+        draft = make_draft(claim, pod, claims={"a": ClaimMemory(**memory)}, now_s=5.0)
+        waking.wake_sleepers(draft.accounts["warm-0"], draft)
+        return draft
+
+    def test_a_request_that_is_taken_back_is_forgotten(self):
+        pod = make_pod(snapshot=make_snapshot(SLEEPER))
+        draft = self.look(seated(phase=InstancePhase.SLEEPING), pod, wake_request=self.KNOWN)
+        assert (draft.claims["uid-of-a"].wake_request, draft.drop_wakes) == (None, set())
+
+    def test_a_request_for_an_engine_that_may_be_falling_asleep_waits_for_the_next_reading(self):
+        going = GoingToSleep("uid-of-warm-0", "op", 600.0, None, sent_s=4.0)
+        pod = make_pod(snapshot=make_snapshot(make_engine()), annotations=ASKED)
+        draft = self.look(seated(), pod, going_to_sleep=going)
+        assert (draft.claims["uid-of-a"].wake_request, draft.drop_wakes) == (
+            dataclasses.replace(self.KNOWN, first_seen_s=5.0),
+            set(),
+        )
+
+    def test_a_request_for_an_engine_that_serves_is_served(self):
+        pod = make_pod(snapshot=make_snapshot(make_engine()), annotations=ASKED)
+        assert self.look(seated(), pod).drop_wakes == {("uid-of-warm-0", "a")}
+
+    def test_a_wake_that_is_done_no_longer_waits_for_room(self):
+        """It is done, and its card has yet to show it."""
+        pod = make_pod(snapshot=make_snapshot(SLEEPER, usable=(100,)), annotations=ASKED, pool=LENDING)
+        done = dataclasses.replace(self.KNOWN, is_done=True)
+        draft = self.look(seated(phase=InstancePhase.SLEEPING, limit=0), pod, wake_request=done)
+        assert draft.claims["uid-of-a"].wake_request == done
+        assert draft.notes == []
+
+    def test_a_request_that_was_refused_is_taken_off_wherever_it_still_stands(self):
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED)
+        draft = self.look(seated(phase=InstancePhase.SLEEPING), pod, refused_wake=ASKED_AT)
+        assert draft.drop_wakes == {("uid-of-warm-0", "a")}
+        assert draft.claims["uid-of-a"].wake_request is None
+
+    def test_clients_of_a_sleeper_come_before_a_claim_that_room_is_made_for(self):
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED, pool=LENDING)
+        claim = seated(phase=InstancePhase.SLEEPING, limit=0)
+        for held, is_held in ((600, True), (601, False)):
+            hold = CardMemory(hold=Hold("uid-of-b", held, until_s=50.0))
+            draft = make_draft(claim, pod, cards={"warm-0": hold})
+            waking.wake_sleepers(draft.accounts["warm-0"], draft)
+            assert (draft.cards["uid-of-warm-0"].hold is not None) is is_held
+
+    def test_a_card_that_was_not_divided_to_its_end_is_divided_again_before_a_wake(self):
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED)
+        claim = seated(phase=InstancePhase.SLEEPING)
+        request = dataclasses.replace(self.KNOWN, is_granted=True)
+        for next_round_s, is_forgotten in ((6.0, False), (5.0, True)):
+            composition = make_draft(claim, pod).accounts["warm-0"].composition
+            memory = CardMemory(divided_for=composition, next_round_s=next_round_s)
+            draft = make_draft(
+                claim, pod, now_s=5.0, claims={"a": ClaimMemory(wake_request=request)}, cards={"warm-0": memory}
+            )
+            waking.wake_sleepers(draft.accounts["warm-0"], draft)
+            assert (draft.cards["uid-of-warm-0"].divided_for == frozenset()) is is_forgotten
+            assert draft.steps == []
+
+    def test_a_seat_that_is_only_being_recorded_is_not_asked_for(self):
+        claim = make_claim("a", writing_instances=(make_instance(),), is_writing=True)
+        pod = make_pod(snapshot=make_snapshot(), annotations=ASKED)
+        assert self.look(claim, pod).drop_wakes == set()
+
+
+class TestCalledOffMoves:
+    def test_the_card_that_made_room_for_the_newcomer_forgets_it(self):
+        """Its old card can take the sleeper back, while another card is being divided for it."""
+        claim = seated(phase=InstancePhase.FAILED, reason="NoRoomToWake", limit=0)
+        division = Division(Cause.PLACEMENT, frozenset(), {"a": 100}, {}, newcomer="a", newcomer_seat=SEAT)
+        draft = make_draft(
+            claim,
+            make_pod("warm-0", make_snapshot(SLEEPER)),
+            make_pod("warm-1", make_snapshot()),
+            cards={"warm-1": CardMemory(division=division)},
+        )
+        account = draft.accounts["warm-0"]
+        found = Findings()
+        found.records["a"] = ("warm-1", 100)
+        again = moving.call_off(account, account.sittings[0], draft, found)
+        assert (again.phase, again.reason) == (InstancePhase.SLEEPING, "")
+        assert (draft.cards["uid-of-warm-1"].division, found.records) == (None, {})
+        assert [note.reason for _, note in draft.notes] == ["MoveCalledOff"]
+
+
+class TestEnginesOnTheirWayToSleep:
+    GOING = GoingToSleep("uid-of-warm-0", "op", 600.0, None, unrouted_s=1.0)
+
+    def look(self, pod):
+        draft = make_draft(seated(), pod, now_s=60.0, claims={"a": ClaimMemory(going_to_sleep=self.GOING)})
+        sleeping.continue_sleeps(draft.accounts["warm-0"], draft)
+        return draft
+
+    def test_a_runtime_that_does_not_answer_is_not_asked_to_put_anybody_to_sleep(self):
+        assert self.look(make_pod(error="cut off")).claims["uid-of-a"].going_to_sleep is None
+
+    @pytest.mark.parametrize(("busy_since_s", "steps"), [(None, [Sleep]), (59.0, [])])
+    def test_it_sleeps_once_its_runtime_is_free(self, busy_since_s, steps):
+        pod = make_pod(snapshot=make_snapshot(make_engine()), pool=LENDING, busy_since_s=busy_since_s)
+        draft = self.look(pod)
+        assert [type(step) for step in draft.steps] == steps
+        assert draft.off_route == {"uid-of-a"}
+
+
+class TestMakingRoom:
+    READY = Condition(
+        type="Ready",
+        status="True",
+        last_transition_time=rfc3339(NOW - timedelta(seconds=900)),
+        reason="ModelClaimActive",
+    )
+
+    def pass_over(self, want, asleep_bytes, *, cards=None, **memories):
+        """A card of 1000 bytes with two idle engines, and a claim that waits for ``want`` bytes."""
+        engines, claims = [], [make_claim("want", seat=Seat(want - 100, 100))]
+        for name in "ac":
+            engines.append(make_engine(name, ipc_name=name, last_transition=NOW - timedelta(seconds=800)))
+            claims.append(make_claim(name, make_instance(), conditions=(self.READY,)))
+        known = {name: ClaimMemory(asleep_bytes=asleep_bytes) for name in "ac"} | memories
+        refusal = Scheduled(False, Reason.NO_MATCHING_PODS, "no room")
+        draft = make_draft(
+            *claims,
+            make_pod(snapshot=make_snapshot(*engines), pool=LENDING),
+            claims={**known, "want": ClaimMemory(refusal=refusal)},
+            cards=cards,
+        )
+        draft.activities = {f"uid-of-warm-0/{name}": Activity(-700.0, None) for name in "ac"}
+        return draft
+
+    @pytest.mark.parametrize(
+        ("want", "sleepers"),
+        [
+            pytest.param(580, ["a"], id="one is enough"),
+            pytest.param(581, ["a", "c"], id="both are needed"),
+            pytest.param(961, None, id="both are not enough"),
+        ],
+    )
+    def test_as_many_sleep_as_are_known_to_be_enough(self, want, sleepers):
+        draft = self.pass_over(want, 20)
+        claim = next(c for c in draft.fleet.claims if c.name == "want")
+        plan = making_room.plan_room(draft.accounts["warm-0"], claim, claim.seat, draft)
+        assert (plan and [s.claim.name for _, s in plan.sleepers]) == sleepers
+
+    def test_nobody_sleeps_for_a_new_claim_on_a_card_whose_sleeper_is_asked_for(self):
+        claim = make_claim("want")
+        pod = make_pod(snapshot=make_snapshot(SLEEPER), annotations=ASKED, pool=LENDING)
+        draft = make_draft(claim, seated(phase=InstancePhase.SLEEPING, limit=0), pod)
+        assert making_room.plan_room(draft.accounts["warm-0"], claim, SEAT, draft) is None
+
+    def test_of_two_cards_that_are_known_to_help_the_one_with_fewer_sleeps_does(self):
+        draft = self.pass_over(580, 20)
+        claim = next(c for c in draft.fleet.claims if c.name == "want")
+        known = making_room.plan_room(draft.accounts["warm-0"], claim, claim.seat, draft)
+        hoped = dataclasses.replace(known, is_known=False)
+        more = dataclasses.replace(known, sleepers=known.sleepers * 2)
+        assert sorted([hoped, more, known], key=lambda plan: plan.key) == [known, more, hoped]
+
+    def test_nobody_is_sent_to_sleep_while_a_neighbour_is_on_its_way(self):
+        going = ClaimMemory(going_to_sleep=GoingToSleep("uid-of-warm-0", "op", 600.0, None))
+        draft = self.pass_over(580, 20, c=going)
+        making_room.make_room(draft, Placements(draft))
+        assert draft.claims.get("uid-of-a").going_to_sleep is None
+        assert (draft.cards, draft.wake_at_s) == ({}, BOOT_PACE_S)
+
+    def test_a_seat_that_is_held_stays_held_until_its_first_time_is_over(self):
+        hold = CardMemory(hold=Hold("uid-of-want", 580, until_s=50.0))
+        draft = self.pass_over(580, 20, cards={"warm-0": hold})
+        making_room.make_room(draft, Placements(draft))
+        assert draft.claims["uid-of-a"].going_to_sleep is not None
+        assert draft.cards == {"uid-of-warm-0": hold}
