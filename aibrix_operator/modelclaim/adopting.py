@@ -7,6 +7,7 @@ adopted that would overdraw its card.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ def find_adopted(draft: Draft) -> None:
                 strays.setdefault(engine.claim_ref.uid, []).append(_Stray(account, engine))
     placing = {c.division.newcomer for c in draft.cards.values() if c.division is not None}
     claims = {c.uid: c for c in draft.fleet.claims}
+    routed = _routed_to_unread(draft)
     for claim in draft.fleet.claims:
         is_without = not claim.status.instances and not claim.is_writing and claim.name not in placing
         if not is_without or claim.is_deleting or claim.engine_error or claim.seat is None:
@@ -50,10 +52,10 @@ def find_adopted(draft: Draft) -> None:
         instances = [i for stray in mine if (i := _adopted(claim, claim.seat, stray, claims, draft)) is not None]
         if instances:
             draft.adopted[claim.uid] = instances[0]
-        elif any(_is_unclear(stray, draft) for stray in mine) or any(
-            _may_be_there(claim, account.pod, draft) for account in draft.accounts.values()
-        ):
+        elif claim.name in routed or any(_is_unclear(stray, draft) for stray in mine):
             draft.awaited.add(claim.uid)
+            if (until_s := routed.get(claim.name, math.inf)) < math.inf:
+                draft.wake_at(until_s)
 
 
 def _is_unclear(stray: _Stray, draft: Draft) -> bool:
@@ -65,15 +67,17 @@ def _is_unclear(stray: _Stray, draft: Draft) -> bool:
     return account.pod.is_running and has_time and bool(find_hole(account.pod, account.sittings, ()))
 
 
-def _may_be_there(claim: Claim, pod: Pod, draft: Draft) -> bool:
-    """Whether the claim was routed to the Pod, whose runtime is about to tell whether its engine is there."""
-    if not pod.is_running or names.route_annotation(claim.name) not in pod.annotations:
-        return False
-    if pod.busy_since_s is None:
-        return pod.reading.is_pending
-    until_s = pod.busy_since_s + PATIENCE_S
-    draft.wake_at(until_s)
-    return draft.now.monotonic_s < until_s
+def _routed_to_unread(draft: Draft) -> dict[str, float]:
+    """Claim name → until when it is waited for, of claims with a route on a Pod whose runtime is about to tell whether
+    their engine is there."""
+    routed = {}
+    for pod in draft.fleet.pods.values():
+        until_s = math.inf if pod.busy_since_s is None else pod.busy_since_s + PATIENCE_S
+        is_unread = pod.reading.is_pending or pod.busy_since_s is not None
+        if pod.is_running and is_unread and draft.now.monotonic_s < until_s:
+            for key in pod.annotations:
+                routed[key.removeprefix(names.ROUTE_PREFIX)] = until_s
+    return routed
 
 
 def _adopted(claim: Claim, seat: Seat, stray: _Stray, claims: Mapping[str, Claim], draft: Draft) -> Instance | None:
