@@ -86,6 +86,9 @@ def make_room(draft: Draft, placements: Placements) -> None:
         plans = [plan for a in accounts if (plan := plan_room(a, claim, claim.seat, draft))]
         held = [plan for plan in plans if plan.account is holding]
         if holding is not None and not held:
+            if _has_room_at_last(holding, claim.seat):
+                served |= pools
+                continue
             _end_hold(holding, draft)
         if plans:
             served |= pools
@@ -112,6 +115,12 @@ def plan_room(account: Account, claim: Claim, seat: Seat, draft: Draft) -> RoomP
         if card.fits(seat):
             return RoomPlan(account, tuple(sleepers), is_known=True)
     return None
+
+
+def _has_room_at_last(account: Account, seat: Seat) -> bool:
+    """Whether what was made is enough, so that only a runtime that does not take limits or starts now stands in the
+    way: the seat stays held for its time."""
+    return account.card is not None and dataclasses.replace(account.card, reserved_bytes=0).fits(seat)
 
 
 def _is_held_for(account: Account, claim: Claim, draft: Draft) -> bool:

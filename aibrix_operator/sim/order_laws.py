@@ -17,11 +17,13 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, RE
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
-from aibrix_operator.sim.known import UNDER_WAY_S, address_of
+from aibrix_operator.sim.known import address_of
 from aibrix_operator.sim.sleep_laws import SleepLaws, annotations_of, route_state
 from aibrix_operator.sim.store import now_s
 
 SECOND_LOOK_S = 1.0
+DECIDED_S = 0.05
+"""A call to a runtime waits for nobody: a reading that came longer before it was there to be decided on."""
 ANSWERED_WITHIN_S = 3.0
 """An engine above its record is off the route so long after it was first seen there."""
 HELD_FOR_SURE_S = 2.0
@@ -50,7 +52,7 @@ class Used:
 
     def known_s(self) -> float:
         """The last use that the controller has had the time to hear of."""
-        return self.at_s if now_s() - self.at_s > UNDER_WAY_S else self.before_s
+        return self.at_s if now_s() - self.at_s > DECIDED_S else self.before_s
 
 
 @dataclass(slots=True)

@@ -263,3 +263,17 @@ class TestMakingRoom:
         making_room.make_room(draft, Placements(draft))
         assert draft.claims["uid-of-a"].going_to_sleep is not None
         assert draft.cards == {"uid-of-warm-0": hold}
+
+    def test_a_seat_that_fits_stays_held_while_its_runtime_does_not_take_limits(self):
+        hold = CardMemory(hold=Hold("uid-of-want", 580, until_s=50.0))
+        draft = self.pass_over(200, 20, cards={"warm-0": hold})
+        draft.activities = {}
+        making_room.make_room(draft, Placements(draft))
+        assert draft.cards == {"uid-of-warm-0": hold}
+
+    def test_a_seat_that_does_not_fit_is_given_back_when_nobody_is_left_to_sleep(self):
+        hold = CardMemory(hold=Hold("uid-of-want", 580, until_s=50.0))
+        draft = self.pass_over(580, 20, cards={"warm-0": hold})
+        draft.activities = {}
+        making_room.make_room(draft, Placements(draft))
+        assert draft.cards["uid-of-warm-0"].hold is None
