@@ -61,6 +61,8 @@ class Known:
     """UID of a claim that is gone → since when."""
     moved_s: dict[str, float] = field(default_factory=dict)
     """Pod address → when it became another Pod's."""
+    annotated_s: dict[str, float] = field(default_factory=dict)
+    """Pod UID → when somebody else last changed its annotations."""
     delay_s: float = 0.0
     """The last delay of watches, under which changes are on their way until ``delayed_until_s``."""
     delayed_until_s: float = float("-inf")
@@ -80,6 +82,10 @@ class Known:
     def _has_just_moved(self, ip: str) -> bool:
         """Whether the address is another Pod's so lately that the controller need not know: it called the last one."""
         return now_s() - self.moved_s.get(ip, float("-inf")) <= self._late_s
+
+    def _is_told_late(self, pod: Object) -> bool:
+        """Whether the Pod's annotations changed so lately that the controller need not know."""
+        return now_s() - self.annotated_s.get(pod["metadata"]["uid"], float("-inf")) <= self._late_s
 
     def _promised(self, pod: str, ip: str) -> int:
         """Footprints and limits promised on the Pod: of each claim the larger of its record and a write under way."""
@@ -218,6 +224,10 @@ class Known:
 
     def _ip_of(self, pod: str) -> str:
         return next((address_of(p) for p in self._pods() if p["metadata"]["name"] == pod), "")
+
+
+def annotations_of(pod: Object) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
 
 
 def address_of(pod: Object) -> str:

@@ -16,7 +16,7 @@ from aibrix_operator.api.route import Route, RouteError, RouteState, parse_route
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, Resource
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.sim.known import Known, address_of
+from aibrix_operator.sim.known import Known, address_of, annotations_of
 from aibrix_operator.sim.store import LATE_STATUS, now_s, wall
 
 DRAIN_S = 5.0
@@ -39,6 +39,13 @@ class Laws(Known):
         """The store took a change; ``verb`` is empty when it was not the controller's."""
         if self.store.watch_delay_s:
             self.delay_s, self.delayed_until_s = self.store.watch_delay_s, now_s() + self.store.watch_delay_s
+        if (
+            resource == PODS
+            and not verb
+            and new is not None
+            and (old is None or annotations_of(old) != annotations_of(new))
+        ):
+            self.annotated_s[new["metadata"]["uid"]] = now_s()
         if resource == MODEL_CLAIMS and new is None and old is not None:
             self.gone_s[old["metadata"]["uid"]] = now_s()
         if resource == MODEL_CLAIMS and new is not None:
@@ -185,7 +192,8 @@ class Laws(Known):
         if claim is None or claim.deleting_since is None:
             self._break(f"law 6: {request.model_name} on {name} is stopped, and no claim of it is being deleted")
             return
-        if _active_route((pod["metadata"].get("annotations") or {}).get(names.route_annotation(claim.name))):
+        route = annotations_of(pod).get(names.route_annotation(claim.name))
+        if _active_route(route) and not self._is_told_late(pod):  # a route that was sent long ago can arrive once more
             self._break(f"law 6: {claim.name} on {name} is stopped while it is on the route")
         if wall() >= claim.deleting_since + timedelta(seconds=LONGEST_DRAIN_S):
             return

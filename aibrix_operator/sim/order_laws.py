@@ -17,8 +17,8 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, RE
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
-from aibrix_operator.sim.known import address_of
-from aibrix_operator.sim.sleep_laws import SleepLaws, annotations_of, route_state
+from aibrix_operator.sim.known import address_of, annotations_of
+from aibrix_operator.sim.sleep_laws import SleepLaws, route_state
 from aibrix_operator.sim.store import now_s
 
 SECOND_LOOK_S = 1.0

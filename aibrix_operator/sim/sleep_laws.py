@@ -16,7 +16,7 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object, Resource
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase
-from aibrix_operator.sim.known import Told, address_of
+from aibrix_operator.sim.known import Told, address_of, annotations_of
 from aibrix_operator.sim.laws import Laws
 from aibrix_operator.sim.store import now_s
 
@@ -37,21 +37,12 @@ class SleepLaws(Laws):
     """(Pod UID, claim name, request) → since when it is on the Pod."""
     ended_requests: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """(Pod UID, claim name) → requests that were taken off: the same one put on again is over."""
-    annotated_s: dict[str, float] = field(default_factory=dict)
-    """Pod UID → when somebody else last changed its annotations."""
 
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
         Laws.changed(self, verb, resource, old, new)
         if resource == DEPLOYMENTS and LENDS in str(old) and LENDS not in str(new):
             self.lent_s = now_s()
-        if (
-            resource == PODS
-            and not verb
-            and new is not None
-            and (old is None or annotations_of(old) != annotations_of(new))
-        ):
-            self.annotated_s[new["metadata"]["uid"]] = now_s()
         if resource == PODS and new is not None:
             for key, value in annotations_of(new).items():
                 if key.startswith(names.WAKE_PREFIX) and (old is None or annotations_of(old).get(key) != value):
@@ -169,14 +160,6 @@ class SleepLaws(Laws):
     def _lends(self, pod: str) -> bool:
         """Whether the Pod's pool gives sleepers' seats away, or did when the controller last heard of it."""
         return Laws._lends(self, pod) or now_s() - self.lent_s <= self._late_s
-
-    def _is_told_late(self, pod: Object) -> bool:
-        """Whether the Pod's annotations changed so lately that the controller need not know."""
-        return now_s() - self.annotated_s.get(pod["metadata"]["uid"], float("-inf")) <= self._late_s
-
-
-def annotations_of(pod: Object) -> dict[str, str]:
-    return pod["metadata"].get("annotations") or {}
 
 
 def route_state(pod: Object, claim: Claim) -> RouteState | None:

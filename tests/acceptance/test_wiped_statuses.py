@@ -112,9 +112,13 @@ async def test_a_wiped_claim_is_adopted_by_an_operator_that_starts(cluster):
 @simulated
 async def test_an_engine_above_what_its_card_has_beside_others_is_adopted_off_the_route_and_held_to_the_rest(cluster):
     runtime = await two_served(cluster)
+    await cluster.stop_controller()
     runtime.engines[model("a")].limit_bytes = CARD_24
     wipe(cluster, "a")
+    seen = watch_routes(cluster)
+    cluster.start_controller()
     await cluster.run(30)
+    assert '"state":"activating"' in seen[0][1]
     assert cluster.status("a").phase == ClaimPhase.ACTIVE
     assert sum(limits(cluster, "a", "b")) <= CARD_24 - 12 * GIB
     assert runtime.engines[model("a")].limit_bytes == cluster.status("a").instances[0].kv_limit_bytes

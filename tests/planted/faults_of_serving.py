@@ -107,4 +107,28 @@ FAULTS = (
         "LONGEST_DRAIN_S = 90.0",
         "LONGEST_DRAIN_S = 30.0",
     ),
+    Fault(
+        "the finalizer goes before the engine was asked to stop",
+        RETIRE,
+        "    if all(stopped):",
+        "    if stopped or True:",
+    ),
+    Fault(
+        "an engine is stopped while it is on the route",
+        RETIRE,
+        "        return False  # the route goes first, and is seen gone before the engine is touched",
+        "        pass",
+    ),
+    Fault(
+        "engines that nobody answers for run on",
+        RETIRE,
+        '        if due.get(uid, float("inf")) <= now_s and draft.is_free(pod):',
+        "        if False:",
+    ),
+    Fault(
+        "no fence: a runtime does what a former leader sends",
+        "runtime.fence",
+        "if term is not None and self._highest is not None and term < self._highest:",
+        "if False:",
+    ),
 )

@@ -37,4 +37,16 @@ FAULTS = (
         "    draft.drop_wakes.add((pod.uid, claim.name))",
         '    draft.remember_claim(claim, wake_request=None, refused_wake=value if is_expired else "")',
     ),
+    Fault(
+        "an engine sleeps without the second look",
+        SLEEPING,
+        "    if not has_settled:",
+        "    if False:",
+    ),
+    Fault(
+        "several engines of a card are put to sleep at once",
+        SLEEPING,
+        "if memory.going_to_sleep is not None or (request is not None and request.sent_s is not None):",
+        "if False:",
+    ),
 )
