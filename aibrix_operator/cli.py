@@ -269,7 +269,7 @@ def simulate(
 
     API server: refused-write, late-write, stale-watch, lost-events;
 
-    operator: restarted-operator, killed-operator, two-leaders, clock-jump;
+    operator: restarted-operator, killed-operator, two-leaders, held-calls, clock-jump;
 
     pods and engines: killed-pod, unready-pod, unlabelled-pod, reused-ip, killed-runtime, killed-engine, failed-engine;
 

@@ -43,10 +43,4 @@ FAULTS = (
         "    if not has_settled:",
         "    if False:",
     ),
-    Fault(
-        "several engines of a card are put to sleep at once",
-        SLEEPING,
-        "if memory.going_to_sleep is not None or (request is not None and request.sent_s is not None):",
-        "if False:",
-    ),
 )
