@@ -11,6 +11,7 @@ import typer
 
 from aibrix_operator import log_output
 from aibrix_operator.gateway import command as gateway_command
+from aibrix_operator.sandbox import command as sandbox_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,20 +24,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-sandbox_app = typer.Typer(
-    name="sandbox",
-    help="A real control plane, simulated cards and the operator on this machine, without root.",
-    no_args_is_help=True,
-)
-app.add_typer(sandbox_app)
+app.add_typer(sandbox_command.app)
 explain_app = typer.Typer(
     name="explain",
     help="Say why something is as it is, with the operator's own figures. Changes nothing.",
     no_args_is_help=True,
 )
 app.add_typer(explain_app)
-
-Name = Annotated[str, typer.Argument(help="Name of the sandbox; several can be up side by side.")]
 
 
 class Output(StrEnum):
@@ -307,82 +301,6 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
         raise typer.BadParameter(f"{text!r} is no list of numbers", param_hint="--only") from None
 
 
-@sandbox_app.command("up")
-def sandbox_up(
-    name: Name = "demo",
-    card: Annotated[
-        list[str] | None,
-        typer.Option(help="One per card: h20, h100-80g, or a usable size such as 24Gi. Default: one h20."),
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes to spread the cards over; default: one per kind.")] = None,
-    operators: Annotated[
-        int, typer.Option(min=0, help="Replicas of the operator; with 0 run one yourself against the kubeconfig.")
-    ] = 1,
-    gateways: Annotated[int, typer.Option(min=0, help="Replicas of the gateway, each with its Envoy; 0 for none.")] = 1,
-) -> None:
-    """Start a sandbox and wait until its warm pool is ready."""
-    from rich.console import Console
-
-    from aibrix_operator.sandbox import display, up
-
-    console = Console()
-    options = up.Options(cards=tuple(card or ("h20",)), nodes=nodes, operators=operators, gateways=gateways)
-    with _errors_as_text():
-        display.show_next_steps(up.up(name, options, report=lambda line: console.print(f"[dim]{line}[/dim]")), console)
-
-
-@sandbox_app.command("down")
-def sandbox_down(name: Name = "demo") -> None:
-    """End every process of a sandbox and remove its folder, also after a crash."""
-    from aibrix_operator.sandbox import up
-
-    with _errors_as_text():
-        up.down(name)
-
-
-@sandbox_app.command("status")
-def sandbox_status(name: Name = "demo") -> None:
-    """Show a sandbox's processes and pods."""
-    from rich.console import Console
-
-    from aibrix_operator.sandbox import display, up
-
-    with _errors_as_text():
-        display.show_status(up.status(name), Console())
-
-
-@sandbox_app.command("binaries")
-def sandbox_binaries() -> None:
-    """Find the control plane's programs: KUBEBUILDER_ASSETS, PATH, user cache; else unpack or build them."""
-    from aibrix_operator.sandbox import binaries
-
-    with _errors_as_text():
-        for name, path in binaries.find_binaries(report=typer.echo).items():
-            typer.echo(f"{name}  {path}")
-
-
-@sandbox_app.command("demo")
-def sandbox_demo() -> None:
-    """Two claims share a card, a third is told why not, and the first gets its room back. Takes a minute."""
-    from rich.console import Console
-
-    from aibrix_operator.sandbox import demo
-
-    with _errors_as_text():
-        raise typer.Exit(demo.run(Console()))
-
-
-@sandbox_app.command("demo-vllm")
-def sandbox_demo_vllm() -> None:
-    """The same with two real vLLM processes on the CPU and tiny models made on the spot. Downloads 8 GB once."""
-    from rich.console import Console
-
-    from aibrix_operator.sandbox.real_engine import demo
-
-    with _errors_as_text():
-        raise typer.Exit(demo.run(Console()))
-
-
 class _errors_as_text:  # reads as the verb that it is
     """Ends the command with an error's own sentence instead of a traceback, for errors that a user can act on."""
 
@@ -391,11 +309,8 @@ class _errors_as_text:  # reads as the verb that it is
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         from aibrix_operator.explain.looking import CannotLook
-        from aibrix_operator.sandbox.building import BuildError
-        from aibrix_operator.sandbox.control_plane import ControlPlaneError
-        from aibrix_operator.sandbox.state import SandboxError
 
-        if isinstance(error, BuildError | CannotLook | ControlPlaneError | SandboxError):
+        if isinstance(error, CannotLook):
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
 

@@ -124,6 +124,7 @@ def test_a_pod_that_says_nothing_makes_nothing(cluster):
     assert cluster.view.models == {}
 
 
+@pytest.mark.acceptance("GW-30")
 def test_the_first_pod_with_a_valid_config_gives_it(cluster):
     broken = {CONFIG: "{"}
     cluster.has(
