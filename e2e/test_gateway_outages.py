@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 
 import pytest
@@ -33,10 +35,9 @@ FOLLOWING_WITHIN_S = 90.0
 pytestmark = pytest.mark.timeout(3 * OUTAGE_S + 300)
 
 
-@asynccontextmanager
-async def steady_clients(stage: Stage) -> AsyncIterator[Tally]:
-    """As long as the block, every awake model is asked through every gateway; one that has limits only through those
-    that serve it without Redis too."""
+async def ask_until(is_over: threading.Event, stage: Stage) -> Tally:
+    """Every awake model is asked through every gateway; one that has limits only through those that serve it without
+    Redis too."""
     urls = [gateway.address.url for gateway in stage.gateways]
     free, ample = evenly(urls, AWAKE), evenly([urls[LOCAL], urls[OPEN]], [AMPLE])
 
@@ -44,21 +45,28 @@ async def steady_clients(stage: Stage) -> AsyncIterator[Tally]:
         return ample(number // 4) if number % 4 == 3 else free(number)
 
     async with session() as shared, Clients(shared, choose, RATE, CONNECTIONS).asking() as tally:
-        yield tally
+        await asyncio.to_thread(is_over.wait)
+    return tally
 
 
-async def asked_during(
+def asked_during(
     stage: Stage, outage: AbstractContextManager[None], after: Callable[[], None], seconds: float = OUTAGE_S
 ) -> Tally:
-    """Clients ask before ``outage``, while it lasts, and until ``after`` has seen that all is as before."""
-    async with steady_clients(stage) as tally:
-        await asyncio.sleep(1.0)
-        with ExitStack() as stack:
-            await asyncio.to_thread(stack.enter_context, outage)
-            await asyncio.sleep(seconds)
-            await asyncio.to_thread(stack.close)
-        await asyncio.to_thread(after)
-    return tally
+    """Clients ask before ``outage``, while it lasts, and until ``after`` has seen that all is as before.
+
+    They have a thread of their own: what is started again here ends with the thread that starts it.
+    """
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as beside:
+        asking = beside.submit(lambda: asyncio.run(ask_until(is_over, stage)))
+        try:
+            time.sleep(1.0)  # the clients are at work before, and for as long as the outage is to last
+            with outage:
+                time.sleep(seconds)
+            after()
+        finally:
+            is_over.set()
+    return asking.result()
 
 
 def check(what: str, tally: Tally) -> None:
@@ -78,12 +86,12 @@ def follows(stage: Stage, claim: str) -> None:
     stage.pool.delete(claim)
 
 
-async def test_no_request_fails_while_the_operator_is_dead(stage: Stage):
-    tally = await asked_during(stage, stage.without_operator(), lambda: follows(stage, "after-operator"))
+def test_no_request_fails_while_the_operator_is_dead(stage: Stage):
+    tally = asked_during(stage, stage.without_operator(), lambda: follows(stage, "after-operator"))
     check(f"operator dead for {OUTAGE_S:.0f} s", tally)
 
 
-async def test_no_request_fails_while_the_api_server_is_dead_and_lists_are_spread_after_it(stage: Stage):
+def test_no_request_fails_while_the_api_server_is_dead_and_lists_are_spread_after_it(stage: Stage):
     before = {gateway.pod_name: _lists_told(gateway) for gateway in stage.gateways}
 
     def after() -> None:
@@ -92,7 +100,7 @@ async def test_no_request_fails_while_the_api_server_is_dead_and_lists_are_sprea
         for gateway in stage.gateways:
             eventually(f"every watch of {gateway.pod_name} goes on", partial(_goes_on, gateway, back_s), 30.0)
 
-    tally = await asked_during(stage, stage.without_api_server(), after)
+    tally = asked_during(stage, stage.without_api_server(), after)
 
     check(f"API server dead for {OUTAGE_S:.0f} s", tally)
     lists = stage.lists()
@@ -117,7 +125,7 @@ def _goes_on(gateway: Gateway, since_s: float) -> bool:
 
 
 @pytest.mark.parametrize("how", ["dead", "hung"])
-async def test_no_request_fails_while_redis_is_away(stage: Stage, how: str):
+def test_no_request_fails_while_redis_is_away(stage: Stage, how: str):
     outage = stage.without_redis() if how == "dead" else stage.with_hung_redis()
-    tally = await asked_during(stage, outage, lambda: stage.wait_redis(True), OUTAGE_S if how == "dead" else HUNG_S)
+    tally = asked_during(stage, outage, lambda: stage.wait_redis(True), OUTAGE_S if how == "dead" else HUNG_S)
     check(f"Redis {how}", tally)
