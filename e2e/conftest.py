@@ -64,7 +64,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def nothing_left_of_killed_sessions() -> None:
     """Sandboxes outlive the process that starts them, so a test session that was killed could not end its own."""
     for left in state.list_sandboxes():
-        owner = re.fullmatch(r"e2e-(\d+)", left.name)
+        owner = re.fullmatch(r"e2e-(?:[a-z]+-)?(\d+)", left.name)
         if owner and processes.identify(int(owner[1])) is None:
             with contextlib.suppress(SandboxError):  # another worker of this session is at it already
                 up.down(left.name)
