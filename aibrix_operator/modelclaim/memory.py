@@ -169,6 +169,8 @@ class WakeRequest:
     requested_at: str
     """The annotation's value: what tells one request from the next."""
     first_seen_s: float
+    is_again: bool = False
+    """One of the same date was served before it: dates are whole seconds."""
     is_granted: bool = False
     """Its seat is charged again, and the card is divided for it."""
     sent_s: float | None = None
@@ -207,6 +209,8 @@ class ClaimMemory:
     """When KVLimitFailed was last raised for its engine."""
     going_to_sleep: GoingToSleep | None = None
     wake_request: WakeRequest | None = None
+    served_wake: str = ""
+    """The last request (its annotation's value) that its engine has served. The runtime knows that operation."""
     refused_wake: str = ""
     """The request (its annotation's value) that has ended; it is no new one while the annotation is still there."""
     moved_from: tuple[Instance, ...] = ()

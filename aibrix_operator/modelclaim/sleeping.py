@@ -129,7 +129,8 @@ def put_back(account: Account, draft: Draft) -> None:
     for sitting in account.sittings:
         if _came_back(sitting, account, draft) and draft.is_free(pod) and may_choose(account, draft):
             assert sitting.engine is not None
-            operation_id = f"put-back/{pod.uid}/{sitting.engine.ipc_name}/{int(snapshot.observed_at.timestamp())}"
+            observed_ns = int(snapshot.observed_at.timestamp() * 1_000_000) * 1_000
+            operation_id = f"put-back/{pod.uid}/{sitting.engine.ipc_name}/{observed_ns}"
             request = wire.SleepRequest(
                 model_name=sitting.claim.model, level=wire.SLEEP_LEVEL, operation_id=operation_id
             )

@@ -170,7 +170,7 @@ def _keep_request(account: Account, sitting: Sitting, draft: Draft) -> None:
         draft.drop_wakes.add((pod.uid, claim.name))
         return
     if known is None or known.requested_at != value or known.pod_uid != pod.uid:
-        known = WakeRequest(pod.uid, value, now_s)
+        known = WakeRequest(pod.uid, value, now_s, is_again=value == memory.served_wake)
         draft.remember_claim(claim, wake_request=known)
     phase = sitting.instance.phase
     is_expired = now_s - known.first_seen_s >= LIFETIME_S
@@ -185,7 +185,8 @@ def _keep_request(account: Account, sitting: Sitting, draft: Draft) -> None:
             draft.note(claim, Note(EventType.WARNING, Reason.WAKE_REQUEST_EXPIRED, message))
     elif memory.going_to_sleep is not None and memory.going_to_sleep.sent_s is not None:
         return  # it may be asleep by now; the next reading tells
-    draft.remember_claim(claim, wake_request=None, refused_wake=value if is_expired else "")
+    refused, served = (value, memory.served_wake) if is_expired else ("", value)
+    draft.remember_claim(claim, wake_request=None, refused_wake=refused, served_wake=served)
     draft.drop_wakes.add((pod.uid, claim.name))
 
 
@@ -215,6 +216,8 @@ def _grant(account: Account, sitting: Sitting, draft: Draft) -> None:
         draft.wake_at(now_s + BOOT_PACE_S)
         return
     operation = f"controller-wake/{pod.uid}/{claim.uid}/{request.requested_at}"
+    if request.is_again:  # the runtime would take it for the one that it has carried out
+        operation += f"/{round(request.first_seen_s * 1_000)}"
     draft.ask(pod, Wake(pod_ref(pod), claim.uid, wire.WakeRequest(model_name=claim.model, operation_id=operation)))
     draft.remember_claim(claim, wake_request=dataclasses.replace(request, sent_s=now_s))
 

@@ -53,6 +53,20 @@ async def test_mc28_a_request_wakes_the_sleeper_once_and_its_annotation_goes_whe
     assert limits(cluster, "a", "b") == (6 * GIB, 6 * GIB)
 
 
+@simulated
+async def test_two_sleeps_within_a_second_of_requests_are_two_wakes(cluster):
+    """Requests are dated in whole seconds: one that follows a served one at once may carry the same date."""
+    runtime = await one_asleep(cluster)
+    at = rfc3339(wall())
+    for _ in range(2):
+        cluster.request_wake("warm-0", "a", at)
+        await until(cluster, lambda: cluster.status("a").phase is ClaimPhase.ACTIVE, 10)
+        await until(cluster, lambda: not asked(cluster, "warm-0", "a"), 1)
+        runtime.sleep(model("a"), runtime.asleep_bytes)
+        await until(cluster, lambda: cluster.status("a").phase is ClaimPhase.SLEEPING, 10)
+    assert len({call[3] for call in runtime.calls if call[0] == "wake"}) == 2
+
+
 @pytest.mark.acceptance("28")
 @simulated
 async def test_mc28_however_many_passes_see_a_slow_wake_it_is_one_operation(cluster):
