@@ -27,6 +27,7 @@ FAULTS = (
         HEALTH,
         "if record == 0 or 0 <= in_force <= record:",
         "if True:",
+        seeds=40,
     ),
     Fault(
         "an engine that failed for good is waited for",

@@ -33,9 +33,9 @@ FAULTS = (
     Fault(
         "a request that is served stays on its Pod",
         WAKING,
-        '    draft.remember_claim(claim, wake_request=None, refused_wake=value if is_expired else "")\n'
+        "    draft.remember_claim(claim, wake_request=None, refused_wake=refused, served_wake=served)\n"
         "    draft.drop_wakes.add((pod.uid, claim.name))",
-        '    draft.remember_claim(claim, wake_request=None, refused_wake=value if is_expired else "")',
+        "    draft.remember_claim(claim, wake_request=None, refused_wake=refused, served_wake=served)",
     ),
     Fault(
         "an engine sleeps without the second look",
