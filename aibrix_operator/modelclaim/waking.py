@@ -106,9 +106,12 @@ def idle_neighbours(account: Account, draft: Draft) -> list[tuple[float, Sitting
 
 def _has_kept_seat(sitting: Sitting, pod: Pod) -> bool:
     """Whether the sleeper's seat was its own all the time, so that it can wake on a card that cannot be judged: its
-    pool keeps reserves, and its record shows that it did before."""
-    seat = sitting.claim.seat
-    return not pod.lends_seats and (seat is None or sitting.instance.kv_limit_bytes >= seat.kv_floor_bytes)
+    pool keeps reserves, and its record shows that it did before, and so does its limit: another hand may have written
+    the record."""
+    seat, limit = sitting.claim.seat, sitting.instance.kv_limit_bytes
+    if sitting.limit_in_force >= 0:
+        limit = min(limit, sitting.limit_in_force)
+    return not pod.lends_seats and (seat is None or limit >= seat.kv_floor_bytes)
 
 
 def has_room(card: Card) -> bool:

@@ -87,8 +87,12 @@ class Known:
         """Whether the Pod's annotations changed so lately that the controller need not know."""
         return now_s() - self.annotated_s.get(pod["metadata"]["uid"], float("-inf")) <= self._late_s
 
-    def _promised(self, pod: str, ip: str) -> int:
-        """Footprints and limits promised on the Pod: of each claim the larger of its record and a write under way."""
+    def _promised(self, pod: str, ip: str, *, is_adopting: bool = False) -> int:
+        """Footprints and limits promised on the Pod: of each claim the larger of its record and a write under way.
+
+        An engine that is adopted within the limit that it has takes nothing from anybody. Beside it a sleeper counts as
+        what it holds once its limit is seen to have fallen, also while its record has yet to follow.
+        """
         writing, total = self.writing(), 0
         for claim in self._claims():
             options = [claim.status.instances, writing.get(claim.uid, ())]
@@ -97,12 +101,10 @@ class Known:
             is_gone = any(e is None or not e.alive for e in engines)
             charged = [i for i in instances if not (i.phase is InstancePhase.FAILED and is_gone)]
             asleep = [e.sleeping_footprint_bytes for e in engines if e is not None and e.sleeping_footprint_bytes]
-            is_lent = (
-                asleep
-                and self._lends(pod)
-                and max((i.kv_limit_bytes for i in charged), default=0)
-                < min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
-            )
+            floor = min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
+            has_fallen = is_adopting and all(e is not None and 0 <= e.kv_capacity_bytes < floor for e in engines)
+            is_below = has_fallen or max((i.kv_limit_bytes for i in charged), default=0) < floor
+            is_lent = asleep and self._lends(pod) and is_below
             if charged and is_lent:
                 total += min(asleep)
             elif charged and claim.seat is not None:

@@ -103,7 +103,8 @@ class Laws(Known):
             if usable < 0:
                 self._break(f"law 7: {new.name} was given more on {instance.pod}, whose cards cannot be judged")
                 continue
-            promised = self._promised(instance.pod, ip)
+            is_adopted = before is None and all(_is_held_to(t.engine_of(new), instance.kv_limit_bytes) for t in recent)
+            promised = self._promised(instance.pod, ip, is_adopting=is_adopted)
             if promised > usable:
                 self._break(
                     f"law 1: recording {instance.kv_limit_bytes} for {new.name} promises {promised} bytes on "
@@ -219,6 +220,11 @@ def _active_route(text: str | None) -> Route | None:
     except RouteError:
         return None
     return route if route.state is RouteState.ACTIVE else None
+
+
+def _is_held_to(engine: wire.ModelState | None, record: int) -> bool:
+    """Whether the engine runs within the record already."""
+    return engine is not None and engine.alive and 0 <= engine.kv_capacity_bytes <= record
 
 
 def _may_serve(engine: wire.ModelState | None, route: Route, record: int) -> bool:

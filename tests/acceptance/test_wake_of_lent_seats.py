@@ -1,7 +1,7 @@
 """A sleeper whose seat was lent gets it back before it wakes."""
 
 import pytest
-from simulated import GIB, limits, model, reasons, simulated
+from simulated import CARD_24, GIB, limits, model, reasons, simulated
 from sleepers import (
     asked,
     calls,
@@ -14,7 +14,7 @@ from sleepers import (
 
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import ClaimPhase
-from aibrix_operator.cluster.resource import PODS
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
 from aibrix_operator.sim.world import NAMESPACE
 
 
@@ -112,3 +112,19 @@ async def test_a_request_taken_back_before_the_call_wakes_nobody(cluster):
     await cluster.run(60)
     assert calls(runtime, "wake") == []
     assert cluster.status("waker").phase == ClaimPhase.SLEEPING
+
+
+@pytest.mark.parametrize(("in_force", "wakes"), [(0, 0), (GIB, 1)])
+@simulated
+async def test_a_record_from_another_hand_wakes_nobody_whose_own_limit_does_not_show_its_seat(cluster, in_force, wakes):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    cluster.seat("b", "warm-0", 6 * GIB, GIB, limit_bytes=10 * GIB)
+    seat_asleep(cluster, "a", "warm-0", 6 * GIB, GIB, limit_bytes=in_force, asleep_bytes=GIB)
+    runtime.usable_bytes = (-CARD_24,)
+    await cluster.run(3)
+    instance = cluster.status("a").instances[0].model_copy(update={"kv_limit_bytes": 1 << 40})
+    forged = {"status": {"instances": [instance.model_dump(mode="json", by_alias=True)]}}
+    cluster.store.change(MODEL_CLAIMS, (NAMESPACE, "a"), forged)
+    cluster.request_wake("warm-0", "a")
+    await cluster.run(20)
+    assert len(calls(runtime, "wake")) == wakes
