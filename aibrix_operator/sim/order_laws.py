@@ -124,13 +124,16 @@ class OrderLaws(SleepLaws):
         pod = next((p for p in self._pods() if (p.get("status") or {}).get("podIP") == ip), None)
         if pod is None:
             return
-        name = pod["metadata"]["name"]
         model = str(getattr(request, "model_name", ""))
-        claim = next((c for c in self._claims() if c.model == model and c.instance_on(name)), None)
         if isinstance(request, wire.DeactivateRequest):
             self.stops.add((ip, model))
         elif isinstance(request, wire.ActivateRequest):
             self.stops.discard((ip, model))
+        if self._has_just_moved(ip):
+            return
+        name = pod["metadata"]["name"]
+        claim = next((c for c in self._claims() if c.model == model and c.instance_on(name)), None)
+        if isinstance(request, wire.ActivateRequest):
             self._check_twice(name, ip, claim)
             self._check_strangers(name, ip, f"{model} is started")
         elif isinstance(request, wire.KVLimitRequest) and claim is not None:
