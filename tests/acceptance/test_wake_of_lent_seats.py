@@ -114,17 +114,27 @@ async def test_a_request_taken_back_before_the_call_wakes_nobody(cluster):
     assert cluster.status("waker").phase == ClaimPhase.SLEEPING
 
 
-@pytest.mark.parametrize(("in_force", "wakes"), [(0, 0), (GIB, 1)])
+@pytest.mark.parametrize(
+    ("in_force", "record", "wakes"),
+    [
+        pytest.param(GIB, GIB, 1, id="both show its seat"),
+        pytest.param(0, 1 << 40, 0, id="another hand wrote the record"),
+        pytest.param(GIB, 1, 0, id="its record shows a seat that was lent"),
+        pytest.param(-1, GIB, 1, id="no limit can be read"),
+    ],
+)
 @simulated
-async def test_a_record_from_another_hand_wakes_nobody_whose_own_limit_does_not_show_its_seat(cluster, in_force, wakes):
+async def test_on_a_card_that_cannot_be_judged_a_sleeper_wakes_whose_record_and_limit_show_its_seat(
+    cluster, in_force, record, wakes
+):
     runtime = cluster.add_pod("warm-0", CARD_24)
     cluster.seat("b", "warm-0", 6 * GIB, GIB, limit_bytes=10 * GIB)
     seat_asleep(cluster, "a", "warm-0", 6 * GIB, GIB, limit_bytes=in_force, asleep_bytes=GIB)
     runtime.usable_bytes = (-CARD_24,)
     await cluster.run(3)
-    instance = cluster.status("a").instances[0].model_copy(update={"kv_limit_bytes": 1 << 40})
-    forged = {"status": {"instances": [instance.model_dump(mode="json", by_alias=True)]}}
-    cluster.store.change(MODEL_CLAIMS, (NAMESPACE, "a"), forged)
+    instance = cluster.status("a").instances[0].model_copy(update={"kv_limit_bytes": record})
+    written = {"status": {"instances": [instance.model_dump(mode="json", by_alias=True)]}}
+    cluster.store.change(MODEL_CLAIMS, (NAMESPACE, "a"), written)
     cluster.request_wake("warm-0", "a")
     await cluster.run(20)
     assert len(calls(runtime, "wake")) == wakes
