@@ -77,6 +77,7 @@ class Catalogue:
         self._models = models
         self._parse_config = parse_config
         self._pods: _Index[PodFacts] = _Index(PodFacts.model_names)
+        self._bound: _Index[PodFacts] = _Index(_claims_on)
         self._claims: _Index[ClaimFacts] = _Index(lambda claim: (claim.model,))
         self._adapters: _Index[AdapterFacts] = _Index(lambda adapter: (adapter.name,))
         self._adapters_on: _Index[AdapterFacts] = _Index(lambda adapter: map(_place(adapter), adapter.pods))
@@ -85,12 +86,16 @@ class Catalogue:
     def set_pod(self, key: Key, facts: PodFacts | None) -> None:
         """The Pod is so now; None: it is gone."""
         self._stale |= self._pods.put(key, facts)
+        self._bound.put(key, facts)
         # An adapter may have been told of before the Pod that carries it.
         self._stale |= {adapter.name for adapter in self._adapters_on.of("/".join(key))}
 
     def set_claim(self, key: Key, facts: ClaimFacts | None) -> None:
         """The claim is so now; None: it is gone."""
         self._stale |= self._claims.put(key, facts)
+        # A route says which model it serves, and its claim which engine does.
+        for pod in self._bound.of("/".join(key)):
+            self._stale |= {binding.route.model for binding in pod.bindings if binding.claim == key[1]}
 
     def set_adapter(self, key: Key, facts: AdapterFacts | None) -> None:
         """The adapter is so now; None: it is gone."""
@@ -156,6 +161,10 @@ class Catalogue:
 
     def _engine_of(self, claims: Iterable[ClaimFacts]) -> str:
         return next((claim.engine for claim in claims if claim.engine), DEFAULT_ENGINE)
+
+
+def _claims_on(pod: PodFacts) -> Iterator[str]:
+    return (f"{pod.namespace}/{binding.claim}" for binding in pod.bindings)
 
 
 def _place(adapter: AdapterFacts) -> Callable[[str], str]:

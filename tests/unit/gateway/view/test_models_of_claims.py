@@ -34,6 +34,13 @@ def test_a_change_of_one_claims_route_leaves_its_neighbours_model_the_same_objec
     assert cluster["model-b"] is kept
 
 
+def test_the_engine_of_a_route_is_its_claims_whatever_the_claim_is_renamed_to(cluster):
+    cluster.has(warm(routes={"a": route("model-a", 20000)}), claim("a", model="renamed", engine="sglang"))
+    assert cluster["model-a"].engine == "sglang"
+    assert cluster.has(claim("a", model="renamed", engine="vllm")) == ["model-a", "renamed"]
+    assert (cluster["model-a"].engine, cluster["model-a"].endpoints[0].engine) == ("vllm", "vllm")
+
+
 @pytest.mark.acceptance("GW-104")
 def test_gw104_the_old_prefix_is_read_too_and_the_new_one_wins(cluster):
     old = warm(routes={"a": '{"model":"model-a","port":20000}', "b": '{"model":"model-b","port":0}'}, prefix=OLD_ROUTE)
