@@ -79,15 +79,11 @@ def decide(
     cap = rps = None
     if profile is not None:
         cap, rps = profile.requests_inflight, rates.of_profile(profile, len(model.endpoints))
-    if cap is not None:
-        below = _below(candidates, model, view, cap)
-        if not below and rps is None:
-            return refusals.inflight_exceeded(model.name, cap)
-        # A rate is charged before the cap: when all are full, whoever keeps the counts says which of the two refuses.
-        candidates = below or candidates
-    ask = Ask(request, model, candidates, view.loads, view.metrics, knobs, now_s, random)
+    # Counts of other gateways are a moment old: they say where to look first. Who keeps the slots says what is full.
+    preferred = candidates if cap is None else _below(candidates, model, view, cap) or candidates
+    ask = Ask(request, model, preferred, view.loads, view.metrics, knobs, now_s, random)
     # With one candidate nothing is to be chosen. The strategies hear of it all the same once it is admitted.
-    pick = routing.pick(ask) if len(candidates) > 1 else Pick(candidates[0])
+    pick = routing.pick(ask) if len(preferred) > 1 else Pick(preferred[0])
     return Forward(
         model=model,
         routing=routing,

@@ -102,6 +102,20 @@ def test_the_rate_refuses_before_the_cap(rate, code):
     assert error(answers[1])["code"] == code
 
 
+@pytest.mark.acceptance("GW-84")
+def test_with_every_engine_full_it_is_overloaded():
+    gateway = Gateway(view(model(pods=2, config=profile(requestsInflight=3))))
+    answers = [gateway.ask() for _ in range(7)]
+    assert [status(answer) for answer in answers] == [200] * 6 + [429]
+    assert told(answers[-1])["x-error-model-replica-inflight-exceeded"] == "true"
+    assert error(answers[-1]) == {
+        "message": "model: m has exceeded replica inflight limit: 3",
+        "type": "overloaded_error",
+        "code": "replica_inflight_exceeded",
+        "param": None,
+    }
+
+
 @pytest.mark.acceptance("GW-101")
 def test_each_request_for_a_sleeping_model_is_a_reason_to_wake_it():
     gateway = Gateway(view(sleeping()))
