@@ -173,7 +173,7 @@ class Draft:
                 policy_due_s={uid: due_s for uid, due_s in self.policy_due_s.items() if uid in pod_uids},
             )
         wake_after = None if self.wake_at_s is None else max(0.0, self.wake_at_s - self.now.monotonic_s)
-        pace_s = {uid: self.look_again_s.get(uid, ROUND_S) for uid in pod_uids}
+        pace_s = {uid: self.look_again_s.get(uid, ROUND_S) for uid in sorted(pod_uids)}
         has_room_come_free = any(self.cards[uid].freed_pass == self.passes for uid in pod_uids & self.cards.keys())
         wants_whole = not self.fleet.is_whole and (has_room_come_free or bool(self.helpless))
         plan = Plan(tuple(self.steps), tuple(self.notes), pace_s, wake_after, wants_whole)

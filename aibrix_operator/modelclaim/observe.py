@@ -44,8 +44,9 @@ def observe_some(namespace: str, world: World, names_of_pods: Collection[str], c
     seated = world.seated.get(namespace)
     if seated is None or any(f.step.pod.name not in names_of_pods for f in world.finished.get(namespace, ())):
         return None
-    slims = {name: world.pods.get((namespace, name)) for name in names_of_pods}
-    bodies = [world.claims.get(key) for name in names_of_pods for key in seated.get(name, ())]
+    # Sorted: steps are planned in this order, and a set's is another in each process.
+    slims = {name: world.pods.get((namespace, name)) for name in sorted(names_of_pods)}
+    bodies = [world.claims.get(key) for name in slims for key in seated.get(name, ())]
     if None in bodies or None in slims.values():
         return None
     claims = _claims([body for body in bodies if body is not None], world, complain)
