@@ -145,7 +145,7 @@ class RuntimeClient:
         except (aiohttp.ClientError, OSError) as error:
             text = f"{type(error).__name__}: {error}"
             outcome = Unknown(f"runtime at {address} broke off its answer to {path}: {cut(text)}")
-        self._patience.heard_from(address)
+        self._patience.heard_from(address, self._clock())
         return outcome
 
     async def _exchange(

@@ -28,6 +28,8 @@ class Patience:
 
     def __init__(self) -> None:
         self._windows: dict[str, Window] = {}
+        self._heard_s: dict[str, float] = {}
+        """Address → when it last answered, of those that were silent before."""
 
     def is_left_alone(self, address: str, now_s: float) -> bool:
         """Whether calls to ``address`` are held back at ``now_s``."""
@@ -38,8 +40,10 @@ class Patience:
         """Open a window: 10 s, and twice the last one for every further timeout in a row, at most 60 s.
 
         A call that was already under way when the present window opened tells of the same silence, so it does not
-        make the window longer.
+        make the window longer. One that was sent before the last answer came tells of a silence that is over.
         """
+        if sent_at_s < self._heard_s.get(address, sent_at_s):
+            return
         last = self._windows.get(address)
         if last is not None and sent_at_s < last.opened_s:
             return
@@ -47,6 +51,8 @@ class Patience:
         self._windows = {key: w for key, w in self._windows.items() if now_s < w.until_s + FORGET_AFTER_S}
         self._windows[address] = Window(now_s, now_s + length_s)
 
-    def heard_from(self, address: str) -> None:
+    def heard_from(self, address: str, now_s: float) -> None:
         """Any answer, also an error or a refused connection, ends the window and the run of timeouts."""
-        self._windows.pop(address, None)
+        if self._windows.pop(address, None) is not None or address in self._heard_s:
+            self._heard_s = {key: s for key, s in self._heard_s.items() if now_s < s + FORGET_AFTER_S}
+            self._heard_s[address] = now_s

@@ -34,10 +34,20 @@ def test_an_answer_ends_the_run():
     patience = Patience()
     patience.timed_out(A, 0, 0)
     patience.timed_out(A, 20, 20)
-    patience.heard_from(A)
+    patience.heard_from(A, 20)
     assert not patience.is_left_alone(A, 20)
     patience.timed_out(A, 30, 30)
     assert window_s(patience, A, 30) == 10
+
+
+def test_a_call_sent_before_the_last_answer_tells_of_a_silence_that_is_over():
+    patience = Patience()
+    patience.timed_out(A, sent_at_s=0, now_s=10)
+    patience.heard_from(A, 12)
+    patience.timed_out(A, sent_at_s=5, now_s=35)
+    assert not patience.is_left_alone(A, 35)
+    patience.timed_out(A, sent_at_s=30, now_s=40)
+    assert window_s(patience, A, 40) == 10
 
 
 def test_one_silent_sidecar_says_nothing_of_another():
