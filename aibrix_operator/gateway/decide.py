@@ -5,7 +5,8 @@ What is asked, in this order, and the first that says no is the answer:
 1. is the model known, and has it an engine that is ready?
 2. which profile of it does the request get?
 3. which strategies choose? Lock > header > profile > the gateway's default.
-4. which engines may they choose from? Those that the client's filter leaves, below the cap on requests at once.
+4. which engines may they choose from? Those that the client's filter leaves; while there are some below the cap on
+   requests at once, only those.
 5. one of them.
 
 Rates and caps are told with the verdict: whoever keeps the counts charges them, and may know better.
