@@ -1,4 +1,4 @@
-"""What a component may ask of the API server: each declares it beside its code, and the chart's roles are made of it."""
+"""What a component may ask of the API server: declared beside its code, and the chart's roles are made of it."""
 
 from __future__ import annotations
 
