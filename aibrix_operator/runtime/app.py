@@ -20,8 +20,11 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
 from aibrix_operator import __version__
-from aibrix_operator.runtime import answers, routes
+from aibrix_operator.runtime import adapter_routes, answers, routes
+from aibrix_operator.runtime.adapter_engine import AdapterEngine, EngineAddress
+from aibrix_operator.runtime.adapters import Adapters
 from aibrix_operator.runtime.bearer import TokenFile, TokenMiddleware
+from aibrix_operator.runtime.downloads import Downloads
 from aibrix_operator.runtime.fence import StaleTermError
 from aibrix_operator.runtime.fleet import Fleet, wall_clock
 from aibrix_operator.runtime.settings import RuntimeSettings
@@ -38,6 +41,8 @@ def create_app(settings: RuntimeSettings, *, clock: Callable[[], datetime] = wal
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             sidecar = routes.Sidecar(Fleet(settings, session, clock=clock))
             app.state.sidecar = sidecar
+            app.state.adapters = _adapters(settings, session)
+            app.state.downloads = Downloads(settings.download_dir)
             await sidecar.supervisor.adopt()
             tasks = [asyncio.create_task(loop.run()) for loop in (sidecar.supervisor, sidecar.feed)]
             sidecar.is_supervised = True
@@ -45,6 +50,7 @@ def create_app(settings: RuntimeSettings, *, clock: Callable[[], datetime] = wal
                 yield
             finally:
                 sidecar.is_supervised = False
+                await app.state.downloads.close()
                 for task in tasks:
                     task.cancel()
                     with contextlib.suppress(asyncio.CancelledError):  # it was just cancelled
@@ -60,9 +66,16 @@ def create_app(settings: RuntimeSettings, *, clock: Callable[[], datetime] = wal
     app.add_exception_handler(StaleTermError, answers.fenced)
     if settings.runtime_token_file is not None:
         app.add_middleware(TokenMiddleware, token_file=TokenFile(settings.runtime_token_file))
-    for router in (routes.probes, routes.engines, routes.scrape):
+    for router in (routes.probes, routes.engines, routes.scrape, adapter_routes.router):
         app.include_router(router)
     return app
+
+
+def _adapters(settings: RuntimeSettings, session: aiohttp.ClientSession) -> Adapters:
+    address = EngineAddress(
+        settings.inference_engine_endpoint, settings.inference_engine, settings.inference_engine_api_key
+    )
+    return Adapters(AdapterEngine(session, address), settings.adapter_dir, settings.adapter_credentials_dir)
 
 
 class Server(uvicorn.Server):

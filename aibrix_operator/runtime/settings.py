@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -25,7 +25,7 @@ class SleepMode(StrEnum):
 class RuntimeSettings(BaseSettings):
     """All settings of the sidecar. Everything else in the environment is handed on to the engines as it is."""
 
-    model_config = SettingsConfigDict(env_prefix="AIBRIX_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="AIBRIX_", frozen=True, extra="ignore", populate_by_name=True)
 
     runtime_host: str = "0.0.0.0"
     """Where the API listens. The operator calls it by the Pod's address, so the default is every interface."""
@@ -45,6 +45,18 @@ class RuntimeSettings(BaseSettings):
     engine_stop_grace_seconds: float = Field(default=30.0, ge=0)
     """How long a stopping engine may ignore SIGTERM before its process group gets SIGKILL."""
     engine_registry_path: Path = Path("/var/run/aibrix/engines.json")
+
+    adapter_dir: Path = Path("/tmp/aibrix/adapters")
+    """Where adapters' files go. The engine's container must see the same folder under the same path."""
+    adapter_credentials_dir: Path = Path("/var/run/secrets/aibrix")
+    """Secrets that callers may name are mounted here, a folder each."""
+    download_dir: Path = Field(default=Path("/tmp/aibrix/models"), validation_alias="DOWNLOADER_LOCAL_DIR")
+    inference_engine: Literal["vllm", "sglang"] = Field(default="vllm", validation_alias="INFERENCE_ENGINE")
+    """What the engine in the container beside the sidecar is: the one that adapters are loaded into."""
+    inference_engine_endpoint: str = Field(
+        default="http://localhost:8000", validation_alias="INFERENCE_ENGINE_ENDPOINT"
+    )
+    inference_engine_api_key: str = Field(default="", validation_alias="INFERENCE_ENGINE_API_KEY", repr=False)
 
     kv_segment_dir: Path = Path("/dev/shm")
     """Where kvcached keeps its segments. Engines get it in their environment."""

@@ -23,9 +23,18 @@ def test_environment_names(monkeypatch):
         "ENGINE_REGISTRY_PATH": "/r.json",
         "KV_SEGMENT_DIR": "/shm",
         "WEIGHT_CACHE_DIR": "/cache",
+        "ADAPTER_DIR": "/adapters",
+        "ADAPTER_CREDENTIALS_DIR": "/secrets",
         "SOMETHING_ELSE": "x",
     }.items():
         monkeypatch.setenv(f"AIBRIX_{name}", value)
+    for name, value in {
+        "DOWNLOADER_LOCAL_DIR": "/models",
+        "INFERENCE_ENGINE": "sglang",
+        "INFERENCE_ENGINE_ENDPOINT": "http://localhost:9",
+        "INFERENCE_ENGINE_API_KEY": "k",
+    }.items():
+        monkeypatch.setenv(name, value)
     assert RuntimeSettings() == RuntimeSettings(
         runtime_host="127.0.0.9",
         runtime_port=18_080,
@@ -40,6 +49,12 @@ def test_environment_names(monkeypatch):
         engine_registry_path=Path("/r.json"),
         kv_segment_dir=Path("/shm"),
         weight_cache_dir=Path("/cache"),
+        adapter_dir=Path("/adapters"),
+        adapter_credentials_dir=Path("/secrets"),
+        download_dir=Path("/models"),
+        inference_engine="sglang",
+        inference_engine_endpoint="http://localhost:9",
+        inference_engine_api_key="k",
     )
 
 
