@@ -13,7 +13,7 @@ JOBS ?= 2
 SEEDS ?= 2000
 MINUTES ?= 10
 
-.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
+.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ format: setup ## Format and mend what can be mended
 
 image: setup ## The images as archives in dist/, without Docker (what the end-to-end tests import)
 	@$(BIN)/python -m image
+
+pictures: setup ## Draw the pictures of the page in docs/pictures/ anew (needs Chromium)
+	@AIBRIX_WRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page -k pictures
 
 manifests: setup ## Write crds/ from the models
 	@$(BIN)/python -m aibrix_operator.manifests

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,11 +47,4 @@ async def _next(looker: Looker, namespace: str | None, before: Frame) -> Frame:
 
 
 def _frame(look: Look, namespace: str | None) -> Frame:
-    return top_frame.build(look.fleets, namespace or _ALL, datetime.now(UTC), _warnings(look))
-
-
-def _warnings(look: Look) -> Sequence[str]:
-    pods = sum(p.is_running for f in look.fleets for p in f.pods.values())
-    unreached = [] if look.is_reached or not pods else [f"none of {pods} runtime(s) can be reached from here"]
-    policies = [look.policy_error] if look.policy_error else []
-    return [*unreached, *policies, *(f"claim {text}" for text in look.unreadable)]
+    return top_frame.build(look.fleets, namespace or _ALL, datetime.now(UTC), look.warnings)

@@ -60,6 +60,14 @@ class Look:
         """Whether any runtime answered. When none does, it is most likely this machine that is outside."""
         return any(p.reading.snapshot is not None for f in self.fleets for p in f.pods.values())
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What could not be looked at, a sentence each."""
+        pods = sum(p.is_running for f in self.fleets for p in f.pods.values())
+        unreached = () if self.is_reached or not pods else (f"none of {pods} runtime(s) can be reached from here",)
+        policies = (self.policy_error,) if self.policy_error else ()
+        return (*unreached, *policies, *(f"claim {text}" for text in self.unreadable))
+
     def fleet(self, namespace: str) -> Fleet:
         """The fleet of a namespace; an empty one when there is nothing."""
         return next((f for f in self.fleets if f.namespace == namespace), Fleet(namespace, (), {}))
