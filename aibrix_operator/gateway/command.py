@@ -7,13 +7,16 @@ import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import quote
 
 import typer
 
 from aibrix_operator import log_output
 from aibrix_operator.gateway.address import Address
+
+if TYPE_CHECKING:
+    from aibrix_operator.gateway.envoy.settings import Tls
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _CLUSTER, _ENVOY, _ROUTING, _USERS, _LIMITS = "Cluster", "Envoy", "Routing", "Keys and users", "Limits"
@@ -76,6 +79,26 @@ def gateway(
             dir_okay=False,
             rich_help_panel=_ENVOY,
         ),
+    ] = None,
+    configure: Annotated[
+        bool,
+        typer.Option(
+            "--configure",
+            help="Write --envoy-config and end: for what runs before Envoy's container.",
+            rich_help_panel=_ENVOY,
+        ),
+    ] = False,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="AIBRIX_GATEWAY_TLS_CERTIFICATE",
+            help="Certificate chain (PEM) that clients are shown, as Envoy finds it. Renewed files are taken up.",
+            rich_help_panel=_ENVOY,
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(envvar="AIBRIX_GATEWAY_TLS_KEY", help="Its private key (PEM).", rich_help_panel=_ENVOY),
     ] = None,
     envoy_concurrency: Annotated[
         int | None,
@@ -185,6 +208,16 @@ def gateway(
             rich_help_panel=_LIMITS,
         ),
     ] = "",
+    redis_url_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="AIBRIX_REDIS_URL_FILE",
+            help="File with the URL, for one that holds a password.",
+            exists=True,
+            dir_okay=False,
+            rich_help_panel=_LIMITS,
+        ),
+    ] = None,
     redis_away: Annotated[
         Literal["open", "local", "closed"],
         typer.Option(
@@ -221,6 +254,7 @@ def gateway(
     import uvloop
 
     from aibrix_operator.gateway import app
+    from aibrix_operator.gateway.envoy.config import write_config
     from aibrix_operator.gateway.envoy.process import EnvoyError
     from aibrix_operator.gateway.envoy.settings import EnvoySettings
     from aibrix_operator.gateway.limits.users import BadRecordError, Mode, Policy
@@ -239,6 +273,7 @@ def gateway(
             questions=_address(questions, "--questions"),
             reports=_address(reports, "--reports"),
             api=replace(own, host=_LOOPBACK.get(own.host, own.host)),
+            tls=_tls(tls_certificate, tls_key),
             timeout_s=timeout,
             body_limit_bytes=body_limit,
             media_body_limit_bytes=media_body_limit,
@@ -254,7 +289,7 @@ def gateway(
         keys_file=keys_file,
         users_file=users_file,
         users_mode=Mode(users_mode),
-        redis_url=redis_url or redis_of(os.environ),
+        redis_url=_redis(redis_url, redis_url_file),
         redis_away=Policy(redis_away),
         runtime_token_file=runtime_token_file,
         metrics_by_pod=metrics_by_pod,
@@ -263,6 +298,11 @@ def gateway(
         grace_s=grace,
         name=name or socket.gethostname(),
     )
+    if configure:
+        if envoy_config is None:
+            raise typer.BadParameter("needs --envoy-config", param_hint="--configure")
+        write_config(options.envoy, envoy_config)
+        return
     try:
         uvloop.run(app.serve(options))
     except (app.GatewayError, EnvoyError, StrategyError, BadRecordError, OSError) as error:
@@ -278,6 +318,24 @@ def redis_of(environ: Mapping[str, str]) -> str | None:
     password = environ.get("REDIS_PASSWORD", "")
     login = f":{quote(password, safe='')}@" if password else ""
     return f"redis://{login}{host}:{environ.get('REDIS_PORT', '').strip() or '6379'}/0"
+
+
+def _redis(url: str, url_file: Path | None) -> str | None:
+    if url and url_file is not None:
+        raise typer.BadParameter("exclude each other", param_hint="--redis-url and --redis-url-file")
+    if url_file is not None:
+        url = url_file.read_text().strip()
+        if not url:
+            raise typer.BadParameter(f"{url_file} is empty", param_hint="--redis-url-file")
+    return url or redis_of(os.environ)
+
+
+def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
+    from aibrix_operator.gateway.envoy.settings import Tls
+
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("each needs the other", param_hint="--tls-certificate and --tls-key")
+    return Tls(certificate, key) if certificate is not None and key is not None else None
 
 
 def _address(text: str, option: str) -> Address:

@@ -11,21 +11,22 @@ import orjson
 from aibrix_operator.gateway import headers
 from aibrix_operator.gateway.address import Address
 from aibrix_operator.gateway.envoy import listener, routes
-from aibrix_operator.gateway.envoy.settings import EnvoySettings
+from aibrix_operator.gateway.envoy.settings import EnvoySettings, Tls
 
 Json = dict[str, Any]
 
 _TYPE: Final = "type.googleapis.com/envoy."
+_SECRET_FILE: Final = Path("tls.json")
 _MANY: Final = 1_000_000
 """Envoy's circuit breakers would turn the 1025th request that waits into an error; what limits us is ours to say."""
 
 
-def bootstrap(settings: EnvoySettings) -> Json:
-    """The document that Envoy is started with."""
+def bootstrap(settings: EnvoySettings, secret_file: Path = _SECRET_FILE) -> Json:
+    """The document that Envoy is started with. With TLS it names ``secret_file``, where ``secret`` is to be."""
     return {
         "node": {"id": settings.node_id, "cluster": "aibrix-gateway"},
         "admin": {"address": listener.socket(settings.admin)},
-        "static_resources": {"listeners": [listener.listener(settings)], "clusters": clusters(settings)},
+        "static_resources": {"listeners": [listener.listener(settings, secret_file)], "clusters": clusters(settings)},
         "overload_manager": {
             "resource_monitors": [
                 {
@@ -43,9 +44,33 @@ def bootstrap(settings: EnvoySettings) -> Json:
 
 def write_config(settings: EnvoySettings, path: Path) -> None:
     """Write it where Envoy finds it, whole or not at all: an Envoy in a container of its own waits for this file."""
+    secret_file = path.with_name(_SECRET_FILE.name)
+    if settings.tls is not None:
+        _write(secret(settings.tls), secret_file)
+    _write(bootstrap(settings, secret_file), path)
+
+
+def _write(document: Json, path: Path) -> None:
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(orjson.dumps(bootstrap(settings), option=orjson.OPT_INDENT_2))
+    partial.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     os.replace(partial, path)
+
+
+def secret(tls: Tls) -> Json:
+    """The document that tells Envoy of the certificate: only one of its own makes it look for a renewed one."""
+    return {
+        "resources": [
+            {
+                "@type": f"{_TYPE}extensions.transport_sockets.tls.v3.Secret",
+                "name": listener.CERTIFICATE,
+                "tls_certificate": {
+                    "certificate_chain": {"filename": str(tls.certificate)},
+                    "private_key": {"filename": str(tls.key)},
+                    "watched_directory": {"path": str(tls.certificate.parent)},
+                },
+            }
+        ]
+    }
 
 
 def clusters(settings: EnvoySettings) -> list[Json]:

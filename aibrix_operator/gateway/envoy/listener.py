@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 from aibrix_operator.gateway import headers, wire
@@ -15,6 +16,8 @@ QUESTIONS: Final = "questions"
 """Cluster: ``wire.serve``."""
 REPORTS: Final = "reports"
 """Cluster: our gRPC services."""
+CERTIFICATE: Final = "clients"
+"""Secret: the certificate that clients are shown."""
 FIRST_BYTE_TAG: Final = "first_byte_us"
 """Of the log: microseconds from the request's first byte to the first byte of the answer's body."""
 FROM_ENGINE: Final = "x-envoy-upstream-service-time"
@@ -55,21 +58,35 @@ _CLIENT: Final = (
 )
 
 
-def listener(settings: EnvoySettings) -> Json:
+def listener(settings: EnvoySettings, secret_file: Path) -> Json:
+    chain: Json = {
+        "filters": [
+            {
+                "name": "envoy.filters.network.http_connection_manager",
+                "typed_config": _connection_manager(settings),
+            }
+        ]
+    }
+    if settings.tls is not None:
+        chain["transport_socket"] = _named("envoy.transport_sockets.tls", _tls(secret_file))
     return {
         "name": "gateway",
         "address": socket(settings.listen),
         "tcp_backlog_size": 4096,
-        "filter_chains": [
-            {
-                "filters": [
-                    {
-                        "name": "envoy.filters.network.http_connection_manager",
-                        "typed_config": _connection_manager(settings),
-                    }
-                ]
-            }
-        ],
+        "filter_chains": [chain],
+    }
+
+
+def _tls(secret_file: Path) -> Json:
+    return {
+        "@type": f"{_TYPE}extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+        "common_tls_context": {
+            "alpn_protocols": ["h2", "http/1.1"],
+            "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
+            "tls_certificate_sds_secret_configs": [
+                {"name": CERTIFICATE, "sds_config": {"path_config_source": {"path": str(secret_file)}}}
+            ],
+        },
     }
 
 

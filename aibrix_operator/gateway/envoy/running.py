@@ -28,6 +28,8 @@ from aibrix_operator.gateway.exchange import Exchange
 _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.05
 _LAST_S: Final = 1.0
+_LOOK_S: Final = 0.5
+_SILENT_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,18 @@ class Gateway:
     async def ended(self) -> None:
         """Wait until Envoy ends, which it does not by itself. EnvoyError then: without Envoy there is no gateway."""
         if self.process is None:
-            await asyncio.get_running_loop().create_future()
-            return
+            await self._silent()
+            raise EnvoyError(f"Envoy has not answered at {self.settings.admin} for {_SILENT_S:.0f} s")
         status = await self.process.ended()
         raise EnvoyError(f"Envoy ended with status {status}")
+
+    async def _silent(self) -> None:
+        """Wait until an Envoy that has been ready once does not answer for a while: its container is seen no closer."""
+        answered_s: float | None = None
+        while answered_s is None or time.monotonic() - answered_s < _SILENT_S:
+            if await self.admin.is_ready():
+                answered_s = time.monotonic()
+            await asyncio.sleep(_LOOK_S)
 
     async def drain(self, grace_s: float) -> None:
         """Refuse what is new with 503, and let what runs finish, for ``grace_s`` at most."""

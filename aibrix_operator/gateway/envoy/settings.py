@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aibrix_operator.gateway.address import Address
 
 MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files, as Envoy sees them. Their folder is watched: a renewed certificate serves the next connection."""
+
+    certificate: Path
+    key: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,8 @@ class EnvoySettings:
     """The gRPC services: the access log's and the one that puts errors into shape."""
     api: Address = field(default_factory=lambda: Address("127.0.0.1", 10084))
     """Our HTTP server, which answers ``/v1/models``."""
+    tls: Tls | None = None
+    """What clients are shown. None: they come without TLS."""
     timeout_s: float = 600.0
     """The one timeout. A request is ended when nothing moved for so long: while its body comes in, while it waits for a
     decision, until the engine's first byte, and between two bytes of a stream. A stream that goes on has no limit."""

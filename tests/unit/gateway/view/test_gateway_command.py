@@ -104,3 +104,32 @@ def test_a_gateway_that_cannot_start_says_why(monkeypatch, tmp_path):
     assert f"error: {empty}: it is empty" in done.output
     done = CliRunner().invoke(app, ["gateway", "--key-file", str(empty), "--keys-file", str(empty)])
     assert "exclude each other" in done.output
+
+
+def test_a_url_with_a_password_comes_from_a_file(options_of, tmp_path):
+    file = tmp_path / "url"
+    file.write_text("redis://:secret@redis:6379/0\n")
+    assert options_of("--redis-url-file", str(file)).redis_url == "redis://:secret@redis:6379/0"
+
+
+def test_an_empty_file_is_no_url_and_two_urls_are_one_too_many(tmp_path):
+    file = tmp_path / "url"
+    file.write_text("\n")
+    assert "is empty" in refused("--redis-url-file", str(file))
+    assert "exclude each other" in refused("--redis-url-file", str(file), "--redis-url", "redis://other:1/0")
+
+
+def test_a_certificate_needs_its_key(options_of):
+    assert "each needs the other" in refused("--tls-certificate", "/tls/tls.crt")
+    tls = options_of("--tls-certificate", "/tls/tls.crt", "--tls-key", "/tls/tls.key").envoy.tls
+    assert (str(tls.certificate), str(tls.key)) == ("/tls/tls.crt", "/tls/tls.key")
+
+
+def test_configuring_writes_envoys_files_and_starts_nothing(tmp_path):
+    config = tmp_path / "envoy.json"
+    words = ["--configure", "--envoy-config", str(config), "--tls-certificate", "/t/c", "--tls-key", "/t/k"]
+    done = CliRunner().invoke(app, ["gateway", *words])
+    assert done.exit_code == 0, done.output
+    assert str(tmp_path / "tls.json") in config.read_text()
+    assert '"/t/k"' in (tmp_path / "tls.json").read_text()
+    assert "needs --envoy-config" in refused("--configure")
