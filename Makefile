@@ -77,10 +77,10 @@ image: setup ## The images as archives in dist/, without Docker (what the end-to
 pictures: setup ## Draw the pictures of the page in docs/pictures/ anew (needs Chromium)
 	@AIBRIX_WRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page -k pictures
 
-manifests: setup ## Write crds/ from the models
+manifests: setup ## Write crds/ and what the chart has of it, from the models and the grants
 	@$(BIN)/python -m aibrix_operator.manifests
 
-verify: setup ## Fail when crds/ differs from the models
+verify: setup ## Fail when crds/ or the chart differ from the models, the grants and the version
 	@$(BIN)/python -m aibrix_operator.manifests --check
 
 lock: setup ## Lock the dependencies anew

@@ -1,16 +1,23 @@
-"""Write ``crds/`` from the models in ``api``: ``python -m aibrix_operator.manifests [--check]``."""
+"""Write what is generated: ``python -m aibrix_operator.manifests [--check]``.
+
+``crds/`` comes from the models in ``api``, the chart's copy of it too, and its roles from the table of grants.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import yaml
 
+from aibrix_operator import __version__, roles
 from aibrix_operator.api import modelclaim, schema
+from aibrix_operator.operator.grants import GRANTS
 
 KINDS = (modelclaim.MODELCLAIM,)
 HEADER = "# Written by `make manifests` from aibrix_operator/api; edit there.\n"
+GRANTS_HEADER = "# Written by `make manifests` from aibrix_operator/operator/grants.py; edit there.\n"
 
 
 def render(kind: schema.Kind) -> str:
@@ -24,17 +31,34 @@ def path_of(kind: schema.Kind, folder: Path) -> Path:
     return folder / f"{kind.group}_{kind.plural}.yaml"
 
 
+def chart_files(chart: Path) -> dict[Path, str]:
+    """What the chart holds of the models, the table of grants and the version. File → its text."""
+    wanted = {path_of(kind, chart / "files" / "crds"): render(kind) for kind in KINDS}
+    written = yaml.safe_dump(roles.rules(GRANTS), sort_keys=False, width=120)
+    wanted[chart / "files" / "grants.yaml"] = GRANTS_HEADER + written
+    described = chart / "Chart.yaml"
+    wanted[described] = _with_version(described.read_text(), __version__)
+    return wanted
+
+
+def _with_version(text: str, version: str) -> str:
+    """A Chart.yaml with this release's version, which the package's is the one place of."""
+    return re.sub(r"^(version|appVersion): .*$", lambda found: f'{found[1]}: "{version}"', text, flags=re.MULTILINE)
+
+
 def main() -> int:
     """Write the manifests, or with ``--check`` name those that differ and return 1."""
-    folder = Path(__file__).parent.parent / "crds"
-    wanted = {path_of(kind, folder): render(kind) for kind in KINDS}
+    checkout = Path(__file__).parent.parent
+    wanted = {path_of(kind, checkout / "crds"): render(kind) for kind in KINDS}
+    wanted |= chart_files(checkout / "charts" / "aibrix-operator")
     if "--check" in sys.argv[1:]:
         stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text() != text]
         for path in stale:
-            print(f"{path.name} differs from the models in aibrix_operator/api: run `make manifests`", file=sys.stderr)
+            where = path.relative_to(checkout)
+            print(f"{where} differs from what aibrix_operator says: run `make manifests`", file=sys.stderr)
         return 1 if stale else 0
-    folder.mkdir(exist_ok=True)
     for path, text in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return 0
 
