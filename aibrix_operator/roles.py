@@ -1,4 +1,4 @@
-"""The chart's RBAC rules, out of the table of grants. Pure; ``make manifests`` writes them, ``make verify`` compares."""
+"""The chart's RBAC rules, out of the table of grants. ``make manifests`` writes them, ``make verify`` compares."""
 
 from __future__ import annotations
 
