@@ -90,7 +90,7 @@ def install(report: Report = lambda _: None) -> Path:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".install-") as scratch:
             made = Path(scratch) / "programs"
             made.mkdir()
-            archive = _prebuilt_archive()
+            archive = prebuilt_archive()
             if archive is not None:
                 report(f"unpacking {archive}")
                 _unpack(archive, made)
@@ -108,12 +108,12 @@ def _in_folder(folder: Path, names: Sequence[str]) -> Binaries | None:
     return found if all(path.is_file() and os.access(path, os.X_OK) for path in found.values()) else None
 
 
-def _prebuilt_archive() -> Path | None:
-    """The archive in ``AIBRIX_PREBUILT_DIR``, or in the ``bin`` folder some CI machines mount beside a checkout."""
+def prebuilt_archive(name: str = ARCHIVE) -> Path | None:
+    """The archive ``name`` in ``AIBRIX_PREBUILT_DIR``, or in the ``bin`` folder some CI machines mount beside a checkout."""
     own = os.environ.get("AIBRIX_PREBUILT_DIR")
     checkout = Path(__file__).resolve().parents[2]
     folders = [Path(own)] if own else [checkout.parent / "shared" / "bin"]
-    return next((folder / ARCHIVE for folder in folders if (folder / ARCHIVE).is_file()), None)
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
 def _unpack(archive: Path, into: Path) -> None:

@@ -6,6 +6,7 @@ one folder, and nothing is written outside it. The data is disposable: etcd does
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import secrets
 import socket
@@ -48,6 +49,27 @@ class _Identity(NamedTuple):
     groups: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Where the API server listens, and what Services get their addresses from."""
+
+    address: str = "127.0.0.1"
+    """Real nodes and their Pods must reach it; loopback serves processes of this machine alone."""
+    services: str = "10.96.0.0/16"
+
+    @property
+    def is_loopback(self) -> bool:
+        return ipaddress.ip_address(self.address).is_loopback
+
+    @property
+    def first_service_address(self) -> str:
+        """Of the Service ``kubernetes``."""
+        return str(ipaddress.ip_network(self.services)[1])
+
+
+LOOPBACK = Network()
+
+
 # At its usual 20 calls a second the controller manager needs 6 s until its last controller has started.
 _UNTHROTTLED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 _CONTROLLER_MANAGER = _Identity("system:kube-controller-manager", ())
@@ -87,7 +109,7 @@ class ControlPlane:
 
 
 def start_control_plane(
-    directory: Path, binaries: Binaries, *, with_controllers: bool, dies_with_parent: bool
+    directory: Path, binaries: Binaries, *, with_controllers: bool, dies_with_parent: bool, network: Network = LOOPBACK
 ) -> ControlPlane:
     """Start and wait until the API server says it is ready. ``directory`` exists; what it holds of ours is replaced.
 
@@ -95,7 +117,7 @@ def start_control_plane(
     Pods need no ServiceAccount. Raises :class:`ControlPlaneError`, having ended what it started.
     """
     for attempt in range(1, _START_ATTEMPTS + 1):
-        start = _Start(directory, binaries, with_controllers, dies_with_parent)
+        start = _Start(directory, binaries, with_controllers, dies_with_parent, network)
         try:
             return start.run()
         except _PortTakenError:
@@ -121,8 +143,11 @@ def stop_control_plane(directory: Path) -> None:
 class _Start:
     """One attempt: its ports, its keys, its command lines."""
 
-    def __init__(self, directory: Path, binaries: Binaries, with_controllers: bool, dies_with_parent: bool) -> None:
+    def __init__(
+        self, directory: Path, binaries: Binaries, with_controllers: bool, dies_with_parent: bool, network: Network
+    ) -> None:
         self._directory = directory
+        self._network = network
         self._binaries = binaries
         self._with_controllers = with_controllers
         self._dies_with_parent = dies_with_parent
@@ -134,7 +159,7 @@ class _Start:
         self._authority = Authority("sandbox")
         self._token = secrets.token_urlsafe(24)
         api, self._etcd_clients, self._etcd_peers = free_ports(3)
-        self._url = f"https://127.0.0.1:{api}"
+        self._url = f"https://{network.address}:{api}"
         self._api_port = api
 
     def run(self) -> ControlPlane:
@@ -168,7 +193,10 @@ class _Start:
     def _write_keys(self) -> None:
         self._authority.pair().write(self._keys / "ca")
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
-        self._authority.server(names, ["127.0.0.1", "10.96.0.1"]).write(self._keys / "api-server")
+        addresses = {"127.0.0.1", self._network.address, self._network.first_service_address}
+        self._authority.server(names, sorted(addresses)).write(self._keys / "api-server")
+        # Kubelets let in whom this authority names, and the API server's webhook says that an administrator may.
+        self._authority.client("kube-apiserver", ("system:masters",)).write(self._keys / "kubelet-client")
         # An authority of its own: who may speak to the API server must not thereby read its store.
         etcd = Authority("sandbox-etcd")
         (self._keys / "etcd-ca.crt").write_bytes(etcd.certificate)
@@ -207,11 +235,9 @@ class _Start:
             f"--etcd-cafile={keys / 'etcd-ca.crt'}",
             f"--etcd-certfile={keys / 'etcd-client.crt'}",
             f"--etcd-keyfile={keys / 'etcd-client.key'}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self._network.address}",
             f"--secure-port={self._api_port}",
-            # No endpoints for the `kubernetes` Service: they may not be loopback addresses, and nobody here has others.
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
+            f"--advertise-address={self._network.address}",
             f"--cert-dir={keys}",
             f"--tls-cert-file={keys / 'api-server.crt'}",
             f"--tls-private-key-file={keys / 'api-server.key'}",
@@ -222,9 +248,15 @@ class _Start:
             f"--service-account-signing-key-file={keys / 'service-accounts.key'}",
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={self._network.services}",
+            f"--kubelet-client-certificate={keys / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={keys / 'kubelet-client.key'}",
+            "--kubelet-preferred-address-types=InternalIP",
             "--profiling=false",
         ]
+        if self._network.is_loopback:
+            # No endpoints for the `kubernetes` Service: they may not be loopback addresses, and nobody here has others.
+            flags.append("--endpoint-reconciler-type=none")
         if not self._with_controllers:
             # The plugin refuses every Pod until the controller manager has made the namespace's `default` account.
             flags.append("--disable-admission-plugins=ServiceAccount")

@@ -1,0 +1,1 @@
+"""Real nodes for end-to-end tests: ``kind`` where Docker runs, else namespaces of this machine's kernel."""
