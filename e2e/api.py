@@ -55,6 +55,10 @@ class ApiServer:
             if error.status != 404:
                 raise
 
+    def text(self, path: str) -> str:
+        """What the API server passes on as it is, such as a container's log."""
+        return self._send("GET", path).decode(errors="replace")
+
     def exists(self, path: str) -> bool:
         try:
             self.get(path)
@@ -81,6 +85,9 @@ class ApiServer:
             self._connection = None
 
     def _call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        return json.loads(self._send(method, path, body, content_type))
+
+    def _send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> bytes:
         content = None if body is None else json.dumps(body)
         headers = self._headers | ({} if body is None else {"Content-Type": content_type})
         for is_last in (False, True):
@@ -96,10 +103,13 @@ class ApiServer:
                 self.close()
                 if is_last:
                     raise
-        answered = json.loads(text)
         if answer.status >= 400:
-            raise Refused(answer.status, answered.get("message", text.decode()))
-        return answered
+            try:
+                message = json.loads(text)["message"]
+            except (ValueError, KeyError):  # not the API server's own words
+                message = text.decode(errors="replace")
+            raise Refused(answer.status, message)
+        return text
 
 
 def eventually(what: str, condition: Callable[[], Any], within_s: float = 30.0) -> Any:

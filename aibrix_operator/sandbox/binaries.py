@@ -109,7 +109,7 @@ def _in_folder(folder: Path, names: Sequence[str]) -> Binaries | None:
 
 
 def prebuilt_archive(name: str = ARCHIVE) -> Path | None:
-    """The archive ``name`` in ``AIBRIX_PREBUILT_DIR``, or in the ``bin`` folder some CI machines mount beside a checkout."""
+    """The archive ``name`` in ``AIBRIX_PREBUILT_DIR``, or in the ``bin`` folder that lies beside some checkouts."""
     own = os.environ.get("AIBRIX_PREBUILT_DIR")
     checkout = Path(__file__).resolve().parents[2]
     folders = [Path(own)] if own else [checkout.parent / "shared" / "bin"]

@@ -66,7 +66,13 @@ def _build(name: str, package: str, scratch: Path, report: Report) -> Path:
     if go is None:
         raise BuildError(f"{name} was not found on PATH, and Go is not installed to build it")
     report(f"building {package} (some minutes, once)")
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOWORK": "off", "GOBIN": str(scratch)}
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-buildvcs=false",
+        "GOWORK": "off",
+        "GOBIN": str(scratch),
+    }
     command = [go, "install", "-trimpath", "-ldflags", "-s -w", package]
     done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -25,7 +25,9 @@ def start_dns(folder: Path, program: Path, plane: ControlPlane, addresses: Addre
     process = processes.identify(pid)
     if process is None:
         raise RuntimeError(f"CoreDNS ended at once: {log.read_text(errors='replace').strip()}")
-    ports = [{"name": name, "port": 53, "protocol": protocol} for name, protocol in (("dns", "UDP"), ("dns-tcp", "TCP"))]
+    ports = [
+        {"name": name, "port": 53, "protocol": protocol} for name, protocol in (("dns", "UDP"), ("dns-tcp", "TCP"))
+    ]
     metadata = {"name": "kube-dns", "namespace": "kube-system"}
     api.create(
         "/api/v1/namespaces/kube-system/services",

@@ -20,7 +20,7 @@ from aibrix_operator.sandbox.building import BuildError
 from aibrix_operator.sandbox.control_plane import ControlPlane, Network
 from aibrix_operator.sandbox.processes import ProcessId
 from e2e.api import ApiServer, eventually
-from e2e.nodes import archive, dns, network, node
+from e2e.nodes import dns, network, node, tools_image
 from e2e.nodes.network import Addresses, Hub
 from e2e.nodes.node import Cgroups, LocalNode
 
@@ -102,16 +102,14 @@ def start(names: Sequence[str]) -> LocalCluster:
         for index, name in enumerate(names):
             made = node.start_node(name, index, len(names), folder / name, hub, plane, programs, cgroups.name)
             nodes.append(made)
-            started.append(made.process)
+            started += [made.outer, made.first]
         hub.route_services()
         api = ApiServer(plane.kubeconfig)
         server = dns.start_dns(folder, coredns, plane, addresses, api)
         started.append(server)
         cluster = LocalCluster(folder, plane, addresses, hub, nodes, server, cgroups)
-        busybox = shutil.which("busybox")
-        assert busybox is not None
-        archive.write_busybox(Path(busybox), folder / "busybox.tar")
-        cluster.load(folder / "busybox.tar")
+        tools_image.write(folder / "tools.tar")
+        cluster.load(folder / "tools.tar")
         _wait_ready(api, names, folder)
         api.close()
     except BaseException:
@@ -146,7 +144,9 @@ def _wait_ready(api: ApiServer, names: Sequence[str], folder: Path) -> None:
         eventually(f"{', '.join(names)} Ready", ready, _READY_WITHIN_S)
     except AssertionError as error:
         logs = "\n".join(
-            f"{log}: {line}" for log in folder.glob("*/*.log") for line in log.read_text(errors="replace").splitlines()[-5:]
+            f"{log}: {line}"
+            for log in folder.glob("*/*.log")
+            for line in log.read_text(errors="replace").splitlines()[-5:]
         )
         raise node.NodeError(f"{error}\n{logs}") from error
 

@@ -124,9 +124,8 @@ def inside_node(addresses: Addresses, index: int, nodes: int) -> list[Sequence[s
         ("ip", "link", "set", "eth0", "up"),
         ("ip", "route", "add", "default", "via", addresses.host),
     ]
-    for other in range(nodes):
-        if other != index:
-            commands.append(("ip", "route", "add", addresses.pods_of(other), "via", addresses.node(other)))
+    others = (other for other in range(nodes) if other != index)
+    commands += [("ip", "route", "add", addresses.pods_of(other), "via", addresses.node(other)) for other in others]
     return commands
 
 

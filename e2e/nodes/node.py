@@ -15,9 +15,8 @@ from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.kubeconfig import write_kubeconfig
 from aibrix_operator.sandbox.processes import ProcessId
 from e2e.nodes import network
-from e2e.nodes.archive import BUSYBOX_IMAGE
 from e2e.nodes.network import Hub
-
+from e2e.nodes.tools_image import TOOLS_IMAGE
 
 CNI_FOLDERS = ("/opt/cni/bin", "/usr/lib/cni")
 _WITHIN_S = 20.0
@@ -29,12 +28,15 @@ class NodeError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """A running node. ``process`` is its process 1: with it goes the node."""
+    """A running node."""
 
     name: str
     address: str
     folder: Path
-    process: ProcessId
+    first: ProcessId
+    """Process 1 in there: with it goes the node."""
+    outer: ProcessId
+    """The ``unshare`` that waits for it."""
 
     def load(self, archive: Path) -> None:
         """Import the images of a tar archive, of Docker's or OCI's layout."""
@@ -44,7 +46,8 @@ class LocalNode:
             raise NodeError(f"{self.name} did not import {archive}: {done.stderr.strip()}")
 
     def stop(self) -> None:
-        processes.end(self.process, 0)
+        processes.end(self.first, 0)
+        processes.end(self.outer, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,14 @@ class Cgroups:
 
 
 def start_node(
-    name: str, index: int, nodes: int, folder: Path, hub: Hub, plane: ControlPlane, programs: Mapping[str, Path], cgroup: str
+    name: str,
+    index: int,
+    nodes: int,
+    folder: Path,
+    hub: Hub,
+    plane: ControlPlane,
+    programs: Mapping[str, Path],
+    cgroup: str,
 ) -> LocalNode:
     """Start it and join it to ``hub``; returns before it is Ready. The kernel ends it when the calling thread ends."""
     for part in ("var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers", "cni"):
@@ -92,11 +102,13 @@ def start_node(
     (folder / "settings.json").write_text(json.dumps(settings))
     unshare = ["unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--mount-proc", "--fork", "--kill-child=KILL"]
     command = [*unshare, sys.executable, str(Path(__file__).with_name("node_init.py")), str(folder / "settings.json")]
-    outer = processes.start(command, log=folder / "node.log", dies_with_parent=True)
-    first = _only_child(outer, folder / "node.log")
+    outer = processes.identify(processes.start(command, log=folder / "node.log", dies_with_parent=True))
+    if outer is None:
+        raise NodeError(f"unshare ended at once: {(folder / 'node.log').read_text(errors='replace').strip()}")
+    first = _only_child(outer.pid, folder / "node.log")
     network.wait_unshared(first.pid)
     hub.join(first.pid, index)
-    return LocalNode(name, address, folder, first)
+    return LocalNode(name, address, folder, first, outer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +149,13 @@ state = "/run/containerd"
 # The first makes a folder of its own in /opt, the others look for file systems that are not here.
 disabled_plugins = [
   "io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.tracing.processor.v1.otlp",
 ]
 [grpc]
   address = "{_socket(self.folder)}"
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{BUSYBOX_IMAGE}"
+  sandbox_image = "{TOOLS_IMAGE}"
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
@@ -156,7 +169,12 @@ disabled_plugins = [
     def _cni(self) -> dict[str, object]:
         """A wire for each Pod, routed by the node: without a bridge, none of whose packets pass kube-proxy's rules."""
         ranges = [[{"subnet": self.addresses.pods_of(self.index)}]]
-        ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/run/cni-addresses"}
+        ipam = {
+            "type": "host-local",
+            "ranges": ranges,
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": "/run/cni-addresses",
+        }
         return {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "ptp", "ipMasq": False, "ipam": ipam}]}
 
     def _kubelet(self) -> dict[str, object]:
