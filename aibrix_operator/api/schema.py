@@ -41,6 +41,21 @@ def rule(expression: str, message: str) -> dict[str, JsonValue]:
     return {"rule": expression, "message": message}
 
 
+def rule_unless(unchanged: str, expression: str, message: str) -> dict[str, JsonValue]:
+    """A rule that an update need not meet where ``unchanged``, an expression over ``old`` and ``self``, holds: so a
+    finalizer still comes off an object that has always broken it.
+
+    The API server lets unchanged values be by itself, but not where something below keeps unknown fields (seen on
+    1.37): those it cannot compare. In an equation ``self`` comes first: only its size is known when costs are judged.
+    """
+    was = unchanged.replace("old.", "oldSelf.value().")
+    return {
+        "rule": f"(oldSelf.hasValue() && {was}) || ({expression})",
+        "message": message,
+        "optionalOldSelf": True,
+    }
+
+
 Int32 = Annotated[int, Extend({"format": "int32"})]
 Int64 = Annotated[int, Extend({"format": "int64"})]
 
@@ -56,6 +71,15 @@ class PrinterColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """The JSON paths of the scale subresource."""
+
+    spec_path: str
+    status_path: str
+    selector_path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """All that a CustomResourceDefinition says about one kind."""
 
@@ -67,6 +91,7 @@ class Kind:
     model: type[BaseModel]
     columns: tuple[PrinterColumn, ...]
     short_names: tuple[str, ...] = ()
+    scale: Scale | None = None
 
 
 # Handled one by one below, or (propertyNames) illegal in a structural schema.
@@ -110,7 +135,7 @@ def custom_resource_definition(kind: Kind) -> dict[str, Any]:
         "name": kind.version,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, **_scale(kind.scale)},
         "additionalPrinterColumns": columns,
         "schema": {"openAPIV3Schema": schema},
     }
@@ -126,4 +151,16 @@ def custom_resource_definition(kind: Kind) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {"group": kind.group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def _scale(scale: Scale | None) -> dict[str, Any]:
+    if scale is None:
+        return {}
+    return {
+        "scale": {
+            "specReplicasPath": scale.spec_path,
+            "statusReplicasPath": scale.status_path,
+            "labelSelectorPath": scale.selector_path,
+        }
     }
