@@ -1,0 +1,1 @@
+"""StormServices, their RoleSets and PodSets: services of several roles, rolled out with care."""
