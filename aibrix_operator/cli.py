@@ -96,7 +96,7 @@ def operator(
     import uvloop
 
     from aibrix_operator.cluster.lease import LeaseSettings
-    from aibrix_operator.modelclaim import operator as operator_process
+    from aibrix_operator.operator import process as operator_process
 
     log_output.to_stderr(log_level)
     if kubeconfig is not None:

@@ -175,12 +175,15 @@ class Cluster:
         """PUT: with metadata.resourceVersion in ``body`` a Conflict when the object changed meanwhile."""
         return await self._call("PUT", resource, namespace, name, body=body)
 
-    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> None:
-        """Ask for deletion (in the background); with ``uid`` a Conflict when the name belongs to another object."""
+    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> Object:
+        """Ask for deletion (in the background); with ``uid`` a Conflict when the name belongs to another object.
+
+        Returns the object while something still holds it, else a Status.
+        """
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
-        await self._call("DELETE", resource, namespace, name, body=options)
+        return await self._call("DELETE", resource, namespace, name, body=options)
 
     async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]) -> Object:
         """A JSON merge patch of the object: None deletes a key, a list is replaced as a whole."""

@@ -12,7 +12,7 @@ that may be one step too early when somebody else wrote just before us.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from aibrix_operator.cluster.resource import Key, Object, key_of
@@ -33,8 +33,8 @@ class Overlay:
     """Reads ``watched`` (a watch's live cache) with our writes over it. Used within the watch's event loop only.
 
     ``observed`` must be called for every event of the watch, before anybody reacts to it: a deletion ends our write.
-    Meant for objects that the watch has shown before we write to them. One that we created, and that somebody deleted
-    before the watch came to it, would stay here if a list instead of events told of it.
+    Who creates objects calls ``listed`` for every list too: one that somebody deleted before the watch came to it
+    would stay here if a list instead of events told of it.
     Everything here may be lost: a restarted operator reads the API server first.
     """
 
@@ -74,6 +74,24 @@ class Overlay:
             if ended_at is not None and not _is_at_least(ended_at, _version(new)):
                 del self._deleted[new["metadata"]["uid"]]
             self.get(key_of(new))
+
+    def listed(self, version: int, namespace: str | None, uids: Collection[str]) -> list[Object]:
+        """A list at ``version``, of ``namespace`` or of all (None), held these UIDs: what we wrote before it and is
+        not in it is gone. Returns what that ended."""
+        ended = []
+        for key, written in list(self._written.items()):
+            uid, ours = written.obj["metadata"]["uid"], _version(written.obj)
+            is_older = not ours.isdecimal() or int(ours) <= version
+            if namespace in (None, key[0]) and uid not in uids and is_older:
+                self._end(key, uid, ours)
+                ended.append(written.obj)
+        return ended
+
+    def ended(self, key: Key, uid: str) -> None:
+        """The API server says that this object is gone, before the watch does."""
+        known = self.get(key)
+        if known is not None and known["metadata"]["uid"] == uid:
+            self._end(key, uid, _version(known))
 
     def _end(self, key: Key, uid: str, version: str) -> None:
         """No answer to a write brings ``uid`` back, and the watch's copy of it is hidden until it goes too."""

@@ -11,7 +11,7 @@ import asyncio
 import enum
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -42,6 +42,8 @@ class Change(enum.StrEnum):
 # Called with (change, old, new); old is None for ADDED, new for DELETED. It runs in the watch's loop, between two
 # objects, so it only notes and wakes. An object recreated under its name is a DELETED followed by an ADDED.
 OnEvent: TypeAlias = Callable[[Change, Object | None, Object | None], None]
+# Called with a complete list and the resourceVersion that it was read at, after all of its events.
+OnList: TypeAlias = Callable[[Collection[Object], int], None]
 Slim: TypeAlias = Callable[[Object], Object]
 Keeps: TypeAlias = Callable[[Object], bool]
 
@@ -69,6 +71,10 @@ def _everything(obj: Object) -> bool:
     return True
 
 
+def _ignore_list(objects: Collection[Object], version: int) -> None:
+    """For those whose objects others create."""
+
+
 def _ignore(change: Change, old: Object | None, new: Object | None) -> None:
     """For those who only read the cache."""
 
@@ -92,6 +98,7 @@ class Watch:
         namespace: str | None = None,
         label_selector: str = "",
         on_event: OnEvent = _ignore,
+        on_list: OnList = _ignore_list,
         slim: Slim = without_bookkeeping,
         keeps: Keeps = _everything,
         backoff: Backoff = _BACKOFF,
@@ -108,6 +115,7 @@ class Watch:
         self._namespace = namespace
         self._label_selector = label_selector
         self._on_event = on_event
+        self._on_list = on_list
         self._backoff = backoff
         self._page_objects = page_objects
         self._keeps = keeps
@@ -170,6 +178,7 @@ class Watch:
             self._forget(key)
         for key, obj in found.items():
             self._keep(key, obj)
+        self._on_list(found.values(), int(resource_version) if resource_version.isdecimal() else 0)
         self._resource_version = resource_version
         self._heard()
         self._listed_at = self._heard_at

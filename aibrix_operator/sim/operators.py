@@ -25,11 +25,13 @@ from aibrix_operator.cluster.resource import (
     key_of,
 )
 from aibrix_operator.cluster.watch import Change
+from aibrix_operator.controller.leading import LeadersWriter
 from aibrix_operator.modelclaim import reconcile
-from aibrix_operator.modelclaim.leading import LeadersWriter, Leading
-from aibrix_operator.modelclaim.operator import take_list
+from aibrix_operator.modelclaim.controller import ClaimFeed, ModelClaimController
 from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
 from aibrix_operator.modelclaim.world import World
+from aibrix_operator.operator.terms import Terms
+from aibrix_operator.sim.client import StoreClient
 from aibrix_operator.sim.runtimes import SimulatedRuntimes
 from aibrix_operator.sim.sender import SENDER
 from aibrix_operator.sim.store import Store, wall
@@ -66,7 +68,7 @@ class SimulatedOperator:
         self._caches: dict[str, dict[Key, Object]] = {PODS.plural: {}, REPLICA_SETS.plural: {}, DEPLOYMENTS.plural: {}}
         self._unwatch: list[Callable[[], None]] = []
         self._election: asyncio.Task[None] | None = None
-        self._leading: Leading | None = None
+        self._terms: Terms | None = None
         self._recorder = EventRecorder(store, component="aibrix-operator", instance="sim", now=self.wall)
         self.world: World
         self._context = contextvars.copy_context()
@@ -103,11 +105,11 @@ class SimulatedOperator:
         self.elector = elector = Elector(
             _Leases(self), LEASE, f"{self.name}-{next(self._store.identities)}", clock=self._loop_s
         )
-        self.world = World(LeadersWriter(self._store, elector), self._runtimes, self._recorder, self.wall)
+        self.world = World(LeadersWriter(StoreClient(self._store), elector), self._runtimes, self._recorder, self.wall)
         self._fill()
-        self._leading = Leading(self.world, self.list_claims, self._watch_over)
+        self._terms = Terms([ModelClaimController(self.world)], self._list_anew_for_a_term, self._watch_over)
         self._election = asyncio.get_running_loop().create_task(
-            elector.run(self._leading.begin, self._leading.end), name=f"election of {self.name}"
+            elector.run(self._terms.begin, self._terms.end), name=f"election of {self.name}"
         )
         self._watch_over(self._election)
 
@@ -127,8 +129,8 @@ class SimulatedOperator:
         for unwatch in self._unwatch:
             unwatch()
         self._unwatch.clear()
-        if self._leading is not None:
-            await self._leading.close(grace_s)
+        if self._terms is not None:
+            await self._terms.close(grace_s)
         else:
             await self.world.passes.stop(grace_s)
             await self.world.runtime_steps.stop(0.0)
@@ -222,14 +224,17 @@ class SimulatedOperator:
             for obj in listed.values():
                 self._cached_changed(resource, Change.MODIFIED, None, obj)
 
-    async def list_claims(self) -> None:
+    async def _list_anew_for_a_term(self, _: Resource) -> None:
+        self._take_list()
+
+    def _take_list(self) -> None:
         """Bring the cache of claims to what the API server has now."""
-        take_list(self.world, self._store.of(MODEL_CLAIMS), self._store.version)
+        ClaimFeed(self.world).listed(self._store.of(MODEL_CLAIMS), self._store.version)
 
     def resync(self) -> None:
         """The list of claims that is made now and then: what it lacks is gone."""
         if not self.is_over:
-            self._context.run(take_list, self.world, self._store.of(MODEL_CLAIMS), self._store.version)
+            self._context.run(self._take_list)
 
 
 class _Leases:

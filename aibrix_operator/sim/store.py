@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import contextvars
 import copy
-import functools
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from aibrix_operator.api.conditions import rfc3339
@@ -23,6 +23,8 @@ from aibrix_operator.cluster.watch import Change, OnEvent
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall clock when the loop's clock is at 0."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 LATE_STATUS = "late status"
 """The verb of a status that was sent a while ago, on what was known then."""
@@ -169,27 +171,42 @@ class Store:
     async def _patch(
         self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str, uid: str | None = None
     ) -> Object:
+        def arrive(verb: str) -> Object:
+            return self._arrive(verb, resource, key, patch, resource_version, uid)
+
+        return await self.call(verb, resource, key[1], patch, arrive)
+
+    async def call(
+        self, verb: str, resource: Resource, name: str, body: Mapping[str, Any], arrive: Callable[[str], Object]
+    ) -> Object:
+        """A controller's call that changes something, with all that can happen to it on its way.
+
+        ``arrive``, told the verb, does it.
+        """
         self.sent()
-        if self.delay is not None:
-            await self.delay()
-        error = self.fault(verb, resource, key[1], patch)
-        if error is not None:
-            raise error
-        after_s = self.late(verb, resource, key[1])
+        await self.reach(verb, resource, name, body)
+        after_s = self.late(verb, resource, name)
         if after_s is not None:
-            arrive = functools.partial(self._arrive_late, verb, resource, key, patch, resource_version, uid)
-            asyncio.get_running_loop().call_later(after_s, arrive)
+            asyncio.get_running_loop().call_later(after_s, self._arrive_late, verb, arrive)
             raise errors.Unavailable("no answer in time")
-        stored = self._arrive(verb, resource, key, patch, resource_version, uid)
-        lost = self.lost(verb, resource, key[1], patch)
+        stored = arrive(verb)
+        lost = self.lost(verb, resource, name, body)
         if lost is not None:
             raise lost
         return stored
 
-    def _arrive_late(self, verb: str, *call: Any) -> None:
+    async def reach(self, verb: str, resource: Resource, name: str, body: Mapping[str, Any] = NOTHING) -> None:
+        """The way to the API server. Raises what the call ends in without being done."""
+        if self.delay is not None:
+            await self.delay()
+        error = self.fault(verb, resource, name, body)
+        if error is not None:
+            raise error
+
+    def _arrive_late(self, verb: str, arrive: Callable[[str], Object]) -> None:
         # Routes have no resourceVersion to guard them: what is wrong with a late one, the next pass puts right.
         with contextlib.suppress(errors.ClusterError):  # nobody hears it
-            self._arrive(LATE_STATUS if verb == "status" else "" if verb == "annotate" else verb, *call)
+            arrive(LATE_STATUS if verb == "status" else "" if verb == "annotate" else verb)
 
     def _arrive(
         self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str, uid: str | None

@@ -7,8 +7,11 @@ from simulated import CARD_24, simulated
 
 from aibrix_operator.api.modelclaim import ClaimPhase
 from aibrix_operator.api.term import TERM_HEADER, parse_term
-from aibrix_operator.cluster.resource import MODEL_CLAIMS
-from aibrix_operator.modelclaim.leading import LeadersWriter, Leading, NotLeading, fence
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
+from aibrix_operator.controller.leading import LeadersWriter, NotLeading, fence
+from aibrix_operator.modelclaim.controller import ModelClaimController
+from aibrix_operator.operator.terms import Terms
+from aibrix_operator.sim.client import StoreClient
 
 FIRST = parse_term("2026-11-29T08:00:00Z/1")
 
@@ -32,11 +35,15 @@ def versions(cluster):
 def leading_of(cluster, list_claims=None):
     """Terms of the cluster's controller, which is in its first one."""
 
-    async def nothing():
+    async def nothing(_):
         """The simulated watches never lag unless told to."""
 
     failures = []
-    made = Leading(cluster.world, list_claims or nothing, lambda task: task.add_done_callback(failures.append))
+    made = Terms(
+        [ModelClaimController(cluster.world)],
+        list_claims or nothing,
+        lambda task: task.add_done_callback(failures.append),
+    )
     made.failures = failures
     return made
 
@@ -88,7 +95,7 @@ async def test_a_step_under_way_is_cut_at_once(cluster):
 async def test_no_pass_runs_before_the_claims_are_what_the_api_server_has(cluster):
     """The watch lags behind what the last leader promised: acting on it would promise the card twice."""
     heard = asyncio.Event()
-    leading = leading_of(cluster, heard.wait)
+    leading = leading_of(cluster, lambda _: heard.wait())
     cluster.add_pod("warm-0", CARD_24)
     await leading.end()
     cluster.apply("a", "6Gi", "1Gi")
@@ -134,7 +141,7 @@ async def test_a_process_that_stops_begins_no_other_term(cluster):
 
 @simulated
 async def test_a_term_that_cannot_begin_is_reported(cluster):
-    async def fail():
+    async def fail(_):
         raise ZeroDivisionError
 
     leading = leading_of(cluster, fail)
@@ -148,7 +155,7 @@ async def test_a_term_that_cannot_begin_is_reported(cluster):
 @simulated
 async def test_every_write_is_refused_while_another_leads(cluster):
     elector = StandIn()
-    writer = LeadersWriter(cluster.store, elector)
+    writer = LeadersWriter(StoreClient(cluster.store), elector)
     cluster.add_pod("warm-0", CARD_24)
     await cluster.world.passes.stop(0)
     cluster.apply("a", "6Gi", "1Gi")
@@ -158,6 +165,10 @@ async def test_every_write_is_refused_while_another_leads(cluster):
         lambda: writer.patch_status(MODEL_CLAIMS, "default", "a", {}, body["metadata"]["resourceVersion"]),
         lambda: writer.add_finalizer(MODEL_CLAIMS, body, "f"),
         lambda: writer.remove_finalizer(MODEL_CLAIMS, body, "f"),
+        lambda: writer.create(PODS, "default", {"metadata": {"name": "new"}}),
+        lambda: writer.replace(MODEL_CLAIMS, "default", "a", body),
+        lambda: writer.delete(PODS, "default", "warm-0"),
+        lambda: writer.patch(PODS, "default", "warm-0", {"spec": {}}),
         lambda: writer.patch_annotations(MODEL_CLAIMS, "default", "a", {"k": "v"}),
     ]
     for write in writes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, exposition
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 READY_PATH = "/readyz"
 METRICS_PATH = "/metrics"
@@ -17,9 +19,17 @@ class Probes:
     """Answers liveness at the path of ``url``, with ``/readyz`` and ``/metrics`` beside it."""
 
     def __init__(
-        self, url: str, is_ready: Callable[[], bool], is_leader: Callable[[], bool], metrics: CollectorRegistry
+        self,
+        url: str,
+        is_ready: Callable[[], bool],
+        is_leader: Callable[[], bool],
+        metrics: Iterable[CollectorRegistry],
+        missing: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """``url`` is such as ``http://0.0.0.0:8081/healthz``. ValueError for anything else."""
+        """``url`` is such as ``http://0.0.0.0:8081/healthz``. ValueError for anything else.
+
+        Registries of ``metrics`` that are named twice are served once; ``missing``: kinds that are not installed.
+        """
         parts = urlsplit(url)
         if (
             parts.scheme != "http"
@@ -31,7 +41,10 @@ class Probes:
         self._address = parts.hostname, parts.port
         self._is_ready = is_ready
         self._is_leader = is_leader
-        self._metrics = metrics
+        self._missing = missing
+        self._metrics = CollectorRegistry()
+        for registry in {id(one): one for one in metrics}.values():
+            self._metrics.register(_Within(registry))
         app = web.Application()
         app.router.add_get(parts.path, self._alive)
         app.router.add_get(READY_PATH, self._ready)
@@ -54,11 +67,27 @@ class Probes:
 
     async def _ready(self, _: web.Request) -> web.Response:
         """200 once all is listed: before, this replica could not take over at once. Leading or not is no difference."""
-        is_ready = self._is_ready()
-        said = {"status": "ready" if is_ready else "not ready", "leader": self._is_leader()}
+        is_ready, missing = self._is_ready(), list(self._missing())
+        said: dict[str, object] = {"status": "ready" if is_ready else "not ready", "leader": self._is_leader()}
+        if missing:
+            said["not_installed"] = missing
         return web.json_response(said, status=200 if is_ready else 503)
 
     async def _scraped(self, request: web.Request) -> web.Response:
-        """The controller's metrics, of claims also on replicas that do not lead."""
+        """The controllers' metrics, of objects also on replicas that do not lead."""
         encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
+
+
+class _Within(Collector):
+    """All that another registry holds."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def describe(self) -> Iterable[Metric]:
+        """Its names were checked where they were registered."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()

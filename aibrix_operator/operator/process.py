@@ -1,6 +1,6 @@
 """The operator process: connects, fills the caches, stands for election, runs kopf, and stops between steps.
 
-Passes and steps are the leading replica's alone (``leading.py``).
+It hosts the controllers of all kinds (``kinds.py``). Passes and steps are the leading replica's alone (``terms.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import secrets
 import socket
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,27 +20,24 @@ from typing import Any
 import aiohttp
 import kopf
 
-from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.events import EventRecorder
 from aibrix_operator.cluster.lease import LeaseSettings
 from aibrix_operator.cluster.lease_thread import ElectionThread
-from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, key_of
-from aibrix_operator.cluster.watch import Change, Watch, without_bookkeeping
-from aibrix_operator.modelclaim import handlers, leading, reconcile
-from aibrix_operator.modelclaim.leading import LeadersWriter, Leading
-from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_replica_set
-from aibrix_operator.modelclaim.probes import Probes
-from aibrix_operator.modelclaim.world import World
+from aibrix_operator.cluster.resource import Resource
+from aibrix_operator.cluster.watch import Watch
+from aibrix_operator.controller.controller import Controller, Feed
+from aibrix_operator.controller.leading import LeadersWriter, fence
+from aibrix_operator.operator import handlers, kinds
+from aibrix_operator.operator.own_kinds import OwnKinds
+from aibrix_operator.operator.probes import Probes
+from aibrix_operator.operator.terms import Terms
 from aibrix_operator.runtime_api.client import RuntimeClient
 
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 10.0
-RESYNC_S = 300.0
-"""How often claims are listed anew: kopf does not tell of an object that vanished while its watch was away."""
-RETRY_S = 2.0
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -74,10 +70,10 @@ async def serve(settings: Settings) -> None:
         connect = partial(Cluster.connect, settings.kubeconfig, max_connections=2)
         elector = ElectionThread(connect, settings.lease, _identity())
         recorder = EventRecorder(cluster, component="aibrix-operator", instance=socket.gethostname())
-        runtimes = RuntimeClient(session, token, partial(leading.fence, elector))
-        world = World(LeadersWriter(cluster, elector), runtimes, recorder, lambda: datetime.now(UTC))
-        reconcile.attach(world)
-        replica = _Replica(cluster, elector, world, settings)
+        runtimes = RuntimeClient(session, token, partial(fence, elector))
+        parts = kinds.Parts(cluster, LeadersWriter(cluster, elector), runtimes, recorder, settings.namespace)
+        controllers, watches = kinds.host(parts)
+        replica = _Replica(parts, elector, controllers, watches, settings)
         await replica.start()
         try:
             await _run_kopf(replica)
@@ -99,35 +95,60 @@ def _identity() -> str:
     return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
 
 
+def feeds_of(controllers: Sequence[Controller]) -> dict[Resource, list[Feed]]:
+    """Own kind → the feeds that are told of it. Controllers that share a cache name the same feed, told once."""
+    feeds: dict[Resource, list[Feed]] = {}
+    for controller in controllers:
+        for resource, feed in controller.own.items():
+            told = feeds.setdefault(resource, [])
+            if not any(feed is one for one in told):
+                told.append(feed)
+    return feeds
+
+
 class _Replica:
     """What runs beside kopf: the watches, the election and the probes."""
 
-    def __init__(self, cluster: Cluster, elector: ElectionThread, world: World, settings: Settings) -> None:
-        self.world = world
+    def __init__(
+        self,
+        parts: kinds.Parts,
+        elector: ElectionThread,
+        controllers: Sequence[Controller],
+        watches: Sequence[Watch],
+        settings: Settings,
+    ) -> None:
         self.settings = settings
         self.is_to_end = asyncio.Event()
-        """Something failed that nothing else can make up for."""
-        self._cluster = cluster
+        """Something failed that nothing else can make up for, or kopf has to start anew."""
+        self.own = OwnKinds(parts.cluster, settings.namespace, feeds_of(controllers), self._appeared)
+        self._recorder = parts.recorder
         self._elector = elector
-        self._watches = _watch(cluster, world, settings.namespace)
+        self._watches = watches
         self._synced = asyncio.Event()
-        self._leading = Leading(world, self._list_claims, self._watch_over)
+        self._terms = Terms(controllers, self.own.list_anew, self._watch_over)
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._probes: Probes | None = None
         if settings.liveness_endpoint is not None:
+            registries = [registry for controller in controllers for registry in controller.metrics]
             self._probes = Probes(
-                settings.liveness_endpoint, self._synced.is_set, lambda: elector.is_leader, world.metrics.registry
+                settings.liveness_endpoint,
+                self._synced.is_set,
+                lambda: elector.is_leader,
+                registries,
+                lambda: self.own.missing,
             )
 
     async def start(self) -> None:
         """Begin to fill the caches, and to take part in the election once they are full."""
-        self.world.recorder.start()
+        self._recorder.start()
         if self._probes is not None:
             await self._probes.start()
         for watch in self._watches:
             self._run(watch.run(), f"watch of {watch.resource.plural}")
-        self._run(self._follow_claims(), "list of claims")
+        for resource in self.own.feeds:
+            self._run(self.own.follow(resource), f"list of {resource.plural}")
+        self._run(self._fill(), "first lists")
         self._run(self._elect(), "election")
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -145,21 +166,33 @@ class _Replica:
             self._failure = self._failure or error
             self.is_to_end.set()
 
+    def _appeared(self, resource: Resource) -> None:
+        """kopf looks for new definitions itself where it may see the whole cluster, and else only as it starts."""
+        if self.settings.namespace is not None:
+            log.info("this replica ends, to be started again with %s", resource.plural)
+            self.is_to_end.set()
+
+    async def _fill(self) -> None:
+        await self.own.wait_until_listed()
+        for watch in self._watches:
+            await watch.synced.wait()
+        self._synced.set()
+
     async def _elect(self) -> None:
         await self._synced.wait()  # who is not ready to take over at once does not stand
-        await self._elector.run(self._leading.begin, self._leading.end)
+        await self._elector.run(self._terms.begin, self._terms.end)
 
     async def stop(self) -> None:
         """End between steps, give the lease back, write the last Events. Again is fine."""
         if not self._background:
             return
-        await self._leading.close(STOP_GRACE_S)  # the election still renews meanwhile
+        await self._terms.close(STOP_GRACE_S)  # the election still renews meanwhile
         background, self._background = self._background, []
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)  # the election's end gives the Lease back
         with contextlib.suppress(errors.ClusterError):  # Events are told if they can be
-            await self.world.recorder.stop(2.0)
+            await self._recorder.stop(2.0)
         if self._probes is not None:
             await self._probes.stop()
         self.is_to_end.set()  # kopf's own task that waits for it would be waited for
@@ -169,58 +202,11 @@ class _Replica:
         if self._failure is not None:
             raise self._failure
 
-    # --- claims
-
-    async def _follow_claims(self) -> None:
-        """Fill the cache, and drop from it now and then what no watch said was deleted."""
-        while True:
-            await self._list_claims()
-            for watch in self._watches:
-                await watch.synced.wait()
-            self._synced.set()
-            await asyncio.sleep(RESYNC_S)
-
-    async def _list_claims(self) -> None:
-        """Bring the cache to what the API server has now."""
-        while True:
-            try:
-                listed, version = await self._cluster.list_all(MODEL_CLAIMS, self.settings.namespace)
-            except errors.ClusterError as error:
-                log.warning("%s; listing again in %.0f s", error, RETRY_S)
-                await asyncio.sleep(RETRY_S)
-                continue
-            claims = [without_bookkeeping(obj) for obj in listed]
-            take_list(self.world, claims, int(version) if version.isdecimal() else 0)
-            return
-
-
-def _watch(cluster: Cluster, world: World, namespace: str | None) -> list[Watch]:
-    """The watches of kinds that are not ours: Pods, and what leads from a Pod to its pool's policy."""
-    pods = Watch(cluster, PODS, namespace=namespace, slim=slim_pod, on_event=partial(reconcile.pod_changed, world))
-    replica_sets = Watch(
-        cluster,
-        REPLICA_SETS,
-        namespace=namespace,
-        label_selector=names.POOL_LABEL,  # a ReplicaSet carries the labels of its Pods
-        slim=slim_replica_set,
-        on_event=partial(reconcile.pool_changed, world),
-    )
-    deployments = Watch(
-        cluster,
-        DEPLOYMENTS,
-        namespace=namespace,
-        slim=slim_deployment,
-        on_event=partial(reconcile.pool_changed, world),
-    )
-    world.use_pods(pods.objects)
-    world.replica_sets, world.deployments = replica_sets.objects, deployments.objects
-    return [pods, replica_sets, deployments]
-
 
 async def _run_kopf(replica: _Replica) -> None:
     settings = replica.settings
     registry = kopf.OperatorRegistry()
-    handlers.register(registry)
+    handlers.register(registry, replica.own.feeds)
 
     @kopf.on.login(registry=registry)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -238,26 +224,8 @@ async def _run_kopf(replica: _Replica) -> None:
     await kopf.operator(
         registry=registry,
         settings=kopf_settings,
-        memo=kopf.Memo(world=replica.world),
         standalone=True,
         clusterwide=settings.namespace is None,
         namespaces=[settings.namespace] if settings.namespace else [],
         stop_flag=replica.is_to_end,
     )
-
-
-def take_list(world: World, listed: Sequence[Object], version: int) -> None:
-    """Claims of a list as events; those that it lacks and that are no younger than it are gone."""
-    uids = set()
-    for obj in listed:
-        uids.add(_uid(obj))
-        reconcile.claim_changed(world, Change.MODIFIED, None, obj)
-    for obj in list(world.watched_claims.values()):
-        seen = obj["metadata"]["resourceVersion"]
-        if _uid(obj) not in uids and seen.isdecimal() and int(seen) <= version:
-            log.info("claim %s is gone, and no watch said so yet", "/".join(key_of(obj)))
-            reconcile.claim_changed(world, Change.DELETED, obj, None)
-
-
-def _uid(obj: Object) -> str:
-    return str(obj["metadata"]["uid"])

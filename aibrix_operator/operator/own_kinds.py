@@ -1,0 +1,83 @@
+"""The objects of our own kinds: listed at the start of a process and of a term, and anew now and then.
+
+kopf tells of their changes, but not of an object that vanished while its watch was away. A kind whose definition the
+cluster lacks (they are upgraded later, say) has no objects and holds nothing up; it is asked for until it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.client import Cluster
+from aibrix_operator.cluster.resource import Resource
+from aibrix_operator.cluster.watch import without_bookkeeping
+from aibrix_operator.controller.controller import Feed
+
+log = logging.getLogger(__name__)
+
+RESYNC_S = 300.0
+RETRY_S = 2.0
+MISSING_S = 10.0
+"""How often a kind that is not installed is asked for."""
+
+
+class OwnKinds:
+    """Lists the own kinds of one process for their feeds."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str | None,
+        feeds: Mapping[Resource, Sequence[Feed]],
+        appeared: Callable[[Resource], None],
+    ) -> None:
+        """``appeared`` is told of a kind that was missing and is installed now, after its first list."""
+        self.feeds = feeds
+        self._cluster = cluster
+        self._namespace = namespace
+        self._appeared = appeared
+        self._missing: set[Resource] = set()
+        self._listed = {resource: asyncio.Event() for resource in feeds}
+
+    @property
+    def missing(self) -> list[str]:
+        """Plurals of the kinds that the cluster does not know."""
+        return sorted(resource.plural for resource in self._missing)
+
+    async def wait_until_listed(self) -> None:
+        """Every kind has been listed once, or is not there."""
+        for listed in self._listed.values():
+            await listed.wait()
+
+    async def follow(self, resource: Resource) -> None:
+        """List it now, and anew now and then, until cancelled."""
+        while True:
+            await self.list_anew(resource)
+            self._listed[resource].set()
+            await asyncio.sleep(MISSING_S if resource in self._missing else RESYNC_S)
+
+    async def list_anew(self, resource: Resource) -> None:
+        """Tell the feeds what the API server has now, however long it takes to say so."""
+        while True:
+            try:
+                objects, version = await self._cluster.list_all(resource, self._namespace)
+            except errors.NotFound:
+                if resource not in self._missing:
+                    self._missing.add(resource)
+                    log.warning("%s.%s are not installed; going on without them", resource.plural, resource.group)
+                return
+            except errors.ClusterError as error:
+                log.warning("%s; listing again in %.0f s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+                continue
+            slim = [without_bookkeeping(obj) for obj in objects]
+            for feed in self.feeds[resource]:
+                feed.listed(slim, int(version) if version.isdecimal() else 0)
+            if resource in self._missing:
+                self._missing.discard(resource)
+                log.info("%s.%s are installed now", resource.plural, resource.group)
+                self._appeared(resource)
+            return
