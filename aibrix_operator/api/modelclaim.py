@@ -5,6 +5,7 @@ The models are the only place that knows fields, defaults, enums and rules; ``cr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -144,6 +145,11 @@ class LabelSelector(Contract):
     """Labels that a Pod must carry with these values."""
     match_expressions: Annotated[tuple[MatchExpressionField, ...], Extend({"maxItems": MAX_LABELS})] | None = None
     """Further requirements."""
+
+    @functools.cached_property
+    def text(self) -> str:
+        """Equal for selectors that say the same in the same words; for keys."""
+        return self.model_dump_json()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether ``labels`` meet every requirement."""

@@ -6,6 +6,7 @@ Called where a claim's ``perGPU`` figures become bytes. Exact: no figure passes 
 from __future__ import annotations
 
 import decimal
+import functools
 import json
 import math
 import re
@@ -84,6 +85,7 @@ def figure_bytes(field: str, text: str | int) -> int:
     return math.ceil(value)
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Fraction:
     """The value that the API server sees in ``text``; raises QuantityError where it sees none.
 

@@ -12,7 +12,6 @@ to a renewal that hangs while it believes to lead, counts no transitions and rel
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import math
 import random
@@ -288,9 +287,7 @@ class _TakenOver(Exception):
 
 
 def _renewed(lease: Object) -> Object:
-    changed = copy.deepcopy(lease)
-    changed["spec"]["renewTime"] = _now()
-    return changed
+    return {**lease, "spec": {**lease["spec"], "renewTime": _now()}}
 
 
 def _released(lease: Object) -> Object:

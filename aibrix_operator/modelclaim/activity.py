@@ -18,14 +18,20 @@ def key_of(pod_uid: str, engine: ModelState) -> str:
     return f"{pod_uid}/{engine.ipc_name}"
 
 
-def watch(account: Account, draft: Draft) -> None:
-    """Note which engines of a Pod were busy since the last look. The first sight of one counts as busy now."""
-    snapshot = account.pod.reading.snapshot
-    if snapshot is None:
-        return
-    now_s, prefix = draft.now.monotonic_s, f"{account.pod.uid}/"
-    listed = set()
-    for engine in snapshot.models:
+def watch(draft: Draft) -> None:
+    """Note which engines were busy since the last look, and forget those that their Pod's runtime lists no more."""
+    listed: set[str] = set()
+    for account in draft.accounts.values():
+        _watch_pod(account, draft, listed)
+    read = {a.pod.uid for a in draft.accounts.values() if a.pod.reading.snapshot is not None}
+    for key in [k for k in draft.activities if k not in listed and k.partition("/")[0] in read]:
+        del draft.activities[key]
+
+
+def _watch_pod(account: Account, draft: Draft, listed: set[str]) -> None:
+    """The first sight of an engine counts as busy now. ``listed`` is added to."""
+    snapshot, now_s = account.pod.reading.snapshot, draft.now.monotonic_s
+    for engine in () if snapshot is None else snapshot.models:
         key = key_of(account.pod.uid, engine)
         listed.add(key)
         before = draft.activities.get(key)
@@ -39,8 +45,6 @@ def watch(account: Account, draft: Draft) -> None:
         )
         if not is_idle:
             draft.activities[key] = Activity(now_s, total)
-    for key in [k for k in draft.activities if k.startswith(prefix) and k not in listed]:
-        del draft.activities[key]
 
 
 def busy_now(account: Account, sitting: Sitting, draft: Draft) -> None:

@@ -54,8 +54,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     making_room.release_holds(draft)
     outcomes.fold(draft)
     adopting.find_adopted(draft)
-    for account in draft.accounts.values():
-        activity.watch(account, draft)
+    activity.watch(draft)
     for claim in fleet.claims:
         if claim.is_deleting:
             retire.retire(claim, draft)
@@ -214,7 +213,7 @@ def _refusal_notes(claim: Claim, scheduled: Scheduled | None, status: ModelClaim
 
 
 def _write_if_different(claim: Claim, status: ModelClaimStatus, notes: list[Note], draft: Draft) -> None:
-    if status == claim.status:
+    if status is claim.status or status == claim.status:
         for note in notes:
             draft.note(claim, note)
         return

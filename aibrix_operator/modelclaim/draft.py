@@ -24,6 +24,10 @@ PATIENCE_S = 2.0
 """For so long a Pod with a step under way is waited for; after that other claims say that it does not answer."""
 
 
+_NEW_CLAIM, _NEW_CARD = ClaimMemory(), CardMemory()
+"""What is remembered of what was never seen before."""
+
+
 def pod_ref(pod: Pod) -> PodRef:
     """The Pod as steps name it."""
     return PodRef(pod.namespace, pod.name, pod.uid, pod.ip)
@@ -97,7 +101,7 @@ class Draft:
 
     def claim_memory(self, claim: Claim) -> ClaimMemory:
         """What is remembered of the claim."""
-        return self.claims.get(claim.uid) or ClaimMemory()
+        return self.claims.get(claim.uid, _NEW_CLAIM)
 
     def remember_claim(self, claim: Claim, **changes: Any) -> None:
         """Change what is remembered of the claim."""
@@ -105,7 +109,7 @@ class Draft:
 
     def card_memory(self, pod: Pod) -> CardMemory:
         """What is remembered of the Pod's card."""
-        return self.cards.get(pod.uid) or CardMemory()
+        return self.cards.get(pod.uid, _NEW_CARD)
 
     def remember_card(self, pod: Pod, **changes: Any) -> None:
         """Change what is remembered of the Pod's card."""
@@ -154,7 +158,6 @@ class Draft:
 
     def finish(self) -> tuple[Plan, Memory]:
         """The plan and what to remember; memory of objects that are gone is dropped by a whole pass."""
-        claim_uids = {c.uid for c in self.fleet.claims}
         pod_uids = {p.uid for p in self.fleet.pods.values()}
         memory = Memory(
             passes=self.passes,
@@ -165,6 +168,7 @@ class Draft:
             policy_due_s=self.policy_due_s,
         )
         if self.fleet.is_whole:
+            claim_uids = {c.uid for c in self.fleet.claims}
             memory = dataclasses.replace(
                 memory,
                 cards={uid: m for uid, m in self.cards.items() if uid in pod_uids},

@@ -47,11 +47,11 @@ class _Case:
     def becomes(self, phase: InstancePhase, *notes: Note, port: int | None = None) -> Verdict:
         """The instance in ``phase``; the reason goes with the phase it explained."""
         before = self.sitting.instance
-        changes: dict[str, object] = {"phase": phase, "port": before.port if port is None else port}
-        if phase is not before.phase:
-            changes["reason"] = ""
-        after = before.model_copy(update=changes)
-        return Verdict(before if after == before else after, notes)
+        port = before.port if port is None else port
+        reason = before.reason if phase is before.phase else ""
+        if (phase, port, reason) == (before.phase, before.port, before.reason):
+            return Verdict(before, notes)
+        return Verdict(before.model_copy(update={"phase": phase, "port": port, "reason": reason}), notes)
 
 
 def judge(sitting: Sitting, pod: Pod, was_asleep: bool = False, is_judged: bool = False) -> Verdict:

@@ -106,12 +106,17 @@ def _as_it_is(pod: Pod, pools: Mapping[str, Pool], namespace: str, world: World)
         reader = Reader(pod.ip, world.runtimes, partial(world.look, namespace, (pod.name,)))
         world.readers[pod.uid] = reader
         reader.start()
+    pool, reading = pools.get(pod.owner_uid), pod.reading if reader is None else reader.reading
     busy_since_s = world.runtime_steps.in_flight(("runtime", pod.uid))
     is_annotating = world.api_steps.in_flight(("annotate", pod.uid)) is not None
-    return dataclasses.replace(
-        pod,
-        pool=pools.get(pod.owner_uid),
-        reading=pod.reading if reader is None else reader.reading,
-        busy_since_s=busy_since_s,
-        is_annotating=is_annotating,
-    )
+    before = world.observed_pods.get(pod.uid)
+    if (
+        before is not None
+        and before[0] is pod
+        and (before[1].pool is pool and before[1].reading is reading)
+        and (before[1].busy_since_s, before[1].is_annotating) == (busy_since_s, is_annotating)
+    ):
+        return before[1]
+    now = dataclasses.replace(pod, pool=pool, reading=reading, busy_since_s=busy_since_s, is_annotating=is_annotating)
+    world.observed_pods[pod.uid] = pod, now
+    return now

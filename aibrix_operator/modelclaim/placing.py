@@ -30,12 +30,9 @@ def next_wait(before: Wait | None, kind: WaitKind, claim: Claim, draft: Draft) -
 
 
 @dataclass(slots=True)
-class Group:
-    """Claims that may go to the same Pods. What they have in common is computed once a pass for all of them."""
+class Offers:
+    """What the Pods of a group have to offer."""
 
-    pods: tuple[Pod, ...]
-    freed_pass: int
-    joined_pass: int
     settled: dict[str, Candidate]
     """Pod name → candidate as a claim with a new model sees it; Pods between two steps are left out."""
     serving: dict[str, dict[str, str]]
@@ -44,6 +41,20 @@ class Group:
     """Artifact → names of Pods that served it before."""
     refusals: dict[tuple[Seat, str, str], Refused] = field(default_factory=dict)
     """(seat, artifact, claim UID where it matters) → refusal, until something is placed."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Claims that may go to the same Pods. What they have in common is computed once a pass for all of them."""
+
+    pods: tuple[Pod, ...]
+    freed_pass: int
+    joined_pass: int
+    wanted_gpus: int
+    unsettled: set[str]
+    """Names of Pods between two steps."""
+    offers: Offers | None = None
+    """Made for the first claim that is to be placed: in most passes none is, and a candidate costs more than a look."""
 
 
 @dataclass(slots=True)
@@ -65,7 +76,7 @@ class Placements:
     def group_of(self, claim: Claim) -> Group:
         """The Pods that match the claim by label, state and requested GPUs."""
         wanted_gpus = claim.parallelism if claim.spec.engine == "vllm" else 0
-        key = (claim.spec.pod_selector.model_dump_json(), wanted_gpus)
+        key = (claim.spec.pod_selector.text, wanted_gpus)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = self._open_group(claim, wanted_gpus)
@@ -75,22 +86,30 @@ class Placements:
         draft = self.draft
         pods = tuple(p for p in draft.fleet.pods.values() if is_candidate(p, claim, wanted_gpus))
         cards = [draft.card_memory(p) for p in pods]
-        serving: dict[str, dict[str, str]] = defaultdict(dict)
-        caching: dict[str, set[str]] = defaultdict(set)
-        for pod in pods:
-            for sitting in draft.accounts[pod.name].sittings:
-                serving[sitting.claim.model][pod.name] = sitting.claim.name
-            if pod.reading.snapshot is not None:
-                for artifact in pod.reading.snapshot.cached_artifacts:
-                    caching[artifact].add(pod.name)
         return Group(
             pods,
             freed_pass=max((c.freed_pass for c in cards), default=0),
             joined_pass=max((c.joined_pass for c in cards), default=0),
-            settled={p.name: self._candidate(p, wanted_gpus) for p in pods if not self._is_unsettled(p)},
-            serving=serving,
-            caching=caching,
+            wanted_gpus=wanted_gpus,
+            unsettled={p.name for p in pods if self._is_unsettled(p)},
         )
+
+    def _offers_of(self, group: Group) -> Offers:
+        if group.offers is None:
+            group.offers = self._ask_for_offers(group)
+        return group.offers
+
+    def _ask_for_offers(self, group: Group) -> Offers:
+        serving: dict[str, dict[str, str]] = defaultdict(dict)
+        caching: dict[str, set[str]] = defaultdict(set)
+        for pod in group.pods:
+            for sitting in self.draft.accounts[pod.name].sittings:
+                serving[sitting.claim.model][pod.name] = sitting.claim.name
+            if pod.reading.snapshot is not None:
+                for artifact in pod.reading.snapshot.cached_artifacts:
+                    caching[artifact].add(pod.name)
+        settled = (p for p in group.pods if p.name not in group.unsettled)
+        return Offers({p.name: self._candidate(p, group.wanted_gpus) for p in settled}, serving, caching)
 
     def is_waiting(self, claim: Claim, group: Group) -> bool:
         """Whether the claim's wait still runs; one that an event ends is forgotten, so the next starts anew."""
@@ -111,29 +130,30 @@ class Placements:
 
         ``leaving`` are the names of Pods that it is on, which cannot take it.
         """
-        if not group.settled and group.pods:
+        if len(group.unsettled) == len(group.pods) and group.pods:
             return None
-        namesakes = group.serving.get(claim.model, {})
+        offers = self._offers_of(group)
+        namesakes = offers.serving.get(claim.model, {})
         is_special = bool(namesakes or leaving or claim.uid in self.held_for.values())
         key = (seat, claim.spec.artifact_url, claim.uid if is_special else "")
-        answer: Placed | Refused | None = group.refusals.get(key)
+        answer: Placed | Refused | None = offers.refusals.get(key)
         if answer is None:
-            candidates = self._candidates(claim, group, namesakes)
+            candidates = self._candidates(claim, offers, namesakes)
             answer = place(claim.model, seat, [c for c in candidates if c.pod not in leaving])
         if isinstance(answer, Refused):
-            group.refusals[key] = answer
-            if len(group.settled) < len(group.pods):
+            offers.refusals[key] = answer
+            if group.unsettled:
                 return None
         return answer
 
-    def _candidates(self, claim: Claim, group: Group, namesakes: Mapping[str, str]) -> list[Candidate]:
+    def _candidates(self, claim: Claim, offers: Offers, namesakes: Mapping[str, str]) -> list[Candidate]:
         """The settled Pods, with what depends on the claim put in where it differs."""
-        cached = group.caching.get(claim.spec.artifact_url, set())
+        cached = offers.caching.get(claim.spec.artifact_url, set())
         holds = [pod for pod, uid in self.held_for.items() if uid == claim.uid]
         if not namesakes and not cached and not holds:
-            return list(group.settled.values())
+            return list(offers.settled.values())
         candidates = []
-        for name, candidate in group.settled.items():
+        for name, candidate in offers.settled.items():
             obstacle = candidate.obstacle
             if obstacle is None and name in namesakes:
                 # The runtime keys engines by model name: a second start would return the first one's engine.
@@ -151,8 +171,12 @@ class Placements:
         """Charge what was chosen, and leave the Pod to it: the next claim sees it once this one is recorded."""
         self.draft.seat(pod, claim.name, seat)
         for group in self.groups.values():
-            if group.settled.pop(pod, None) is not None:
-                group.refusals.clear()
+            if pod in group.unsettled or all(p.name != pod for p in group.pods):
+                continue
+            group.unsettled.add(pod)
+            if group.offers is not None:
+                del group.offers.settled[pod]
+                group.offers.refusals.clear()
 
     def _is_unsettled(self, pod: Pod) -> bool:
         """Whether the Pod is between two steps, so that what it has room for is about to be known."""

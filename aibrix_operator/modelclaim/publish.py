@@ -82,17 +82,18 @@ def derive_status(
             generation=claim.generation,
             now=now,
         )
-    status = claim.status.model_copy(
-        update={
-            "phase": ready.phase,
-            "candidates": candidates,
-            "desired_replicas": claim.spec.replicas,
-            "ready_replicas": sum(i.phase is InstancePhase.ACTIVE for i in instances),
-            "instances": tuple(instances),
-            "conditions": after,
-        }
-    )
-    return claim.status if status == claim.status else status
+    fields: dict[str, object] = {
+        "phase": ready.phase,
+        "candidates": candidates,
+        "desired_replicas": claim.spec.replicas,
+        "ready_replicas": sum(i.phase is InstancePhase.ACTIVE for i in instances),
+        "instances": tuple(instances),
+        "conditions": after,
+    }
+    # Most claims of most passes say the same, and a copy costs more than this look.
+    if all(getattr(claim.status, name) == value for name, value in fields.items()):
+        return claim.status
+    return claim.status.model_copy(update=fields)
 
 
 def _ready(claim: Claim, instances: Sequence[Instance], start_error: str) -> _Ready:

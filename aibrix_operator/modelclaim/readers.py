@@ -53,7 +53,7 @@ class Runtimes(Protocol):
 def _said(snapshot: wire.Snapshot) -> Hashable:
     """What of a snapshot can concern a decision: not its time, nor figures that differ between any two readings."""
     cards = tuple((a.id, a.hbm_total_bytes, a.hbm_usable_bytes) for a in snapshot.accelerators)
-    models = tuple(m.model_copy(update={"hbm_peak_bytes": 0}) for m in snapshot.models)
+    models = tuple(m.model_copy(update={"hbm_peak_bytes": 0}) if m.hbm_peak_bytes else m for m in snapshot.models)
     return cards, models, snapshot.cached_artifacts
 
 

@@ -133,6 +133,8 @@ class World:
     """By namespace: when the ledger's laws are checked on all cards again."""
     audit_suspects: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """By namespace: name of a Pod on whose card a law is broken → since when, or when that was counted last."""
+    observed_pods: dict[str, tuple[Pod, Pod]] = field(default_factory=dict)
+    """Pod UID → the parsed Pod, and what the last pass that looked at it made of it: mostly it is the same again."""
     claims: Overlay = field(init=False)
     pods: Overlay = field(init=False)
     is_synced: bool = False
@@ -156,6 +158,7 @@ class World:
         for of_the_last_term in (
             *(self.memory, self.finished, self.readers, self.writing, self.cooling, self.unreadable),
             *(self.attention, self.seated, self.audit_due_s, self.audit_suspects, self.whole_pass_s),
+            self.observed_pods,
         ):
             of_the_last_term.clear()
         self._make_queues()
@@ -195,6 +198,7 @@ class World:
     def forget_pod(self, uid: str) -> None:
         """The Pod is gone."""
         self._pods.forget(uid)
+        self.observed_pods.pop(uid, None)
         reader = self.readers.pop(uid, None)
         if reader is not None:
             reader.stop()

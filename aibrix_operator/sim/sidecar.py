@@ -7,7 +7,7 @@ runtime: a limit that does not take, a call that hangs, an answer that is lost.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import itertools
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
@@ -62,6 +62,37 @@ class SimulatedEngine:
     since: float = 0.0
     operations: set[str] = field(default_factory=set)
     """Ids of the operations that were carried out; a new process of the engine does not forget them."""
+    told: tuple[Hashable, wire.ModelState] | None = field(default=None, repr=False, compare=False)
+    """What its sidecar said of it last, and from what: most readings tell of nothing new."""
+
+
+class _Look:
+    """One wait of the change feed. It looks each second all day long, and few looks are worth a turn of its task."""
+
+    def __init__(self, is_over: Callable[[], bool], next_s: Callable[[], float]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_over, self._next_s = is_over, next_s
+        self.is_worth_it: asyncio.Future[None] = self._loop.create_future()
+        self._wait()
+
+    def _wait(self) -> None:
+        self._timer: asyncio.Handle = self._loop.call_at(self._next_s(), self._look)
+
+    def _look(self) -> None:
+        if self._is_over():
+            self.now()
+        else:  # once all that is due at this moment has happened, as the task would
+            self._timer = self._loop.call_soon(self._wait)
+
+    def now(self) -> None:
+        """Something was touched."""
+        self._timer.cancel()
+        if not self.is_worth_it.done():
+            self.is_worth_it.set_result(None)
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        self._timer.cancel()
 
 
 @dataclass
@@ -104,7 +135,7 @@ class SimulatedRuntime:
     _ports: itertools.count[int] = field(default_factory=lambda: itertools.count(20000))
     _seen: Hashable = None
     _count: int = 0
-    _touched: asyncio.Event = field(default_factory=asyncio.Event)
+    _looks: list[_Look] = field(default_factory=list)
 
     def version(self) -> str:
         """The change feed's version now."""
@@ -131,11 +162,23 @@ class SimulatedRuntime:
         """Wait until the version is another or the time is over; False when the sidecar ended meanwhile."""
         loop = asyncio.get_running_loop()
         process, ends_s = self.process, loop.time() + timeout_s
-        while self.process == process and self.version() == since and (now_s := loop.time()) < ends_s:
-            timed_s = [e.boots_until_s for e in self.engines.values() if e.phase in _TIMED and e.boots_until_s > now_s]
-            with contextlib.suppress(TimeoutError):  # then it is time to look again
-                async with asyncio.timeout_at(min(ends_s, now_s + self.look_s, *timed_s)):
-                    await self._touched.wait()
+
+        def is_over() -> bool:
+            return self.process != process or self.version() != since or loop.time() >= ends_s
+
+        def next_look_s() -> float:
+            now_s = loop.time()
+            timed = (e.boots_until_s for e in self.engines.values() if e.phase in _TIMED and e.boots_until_s > now_s)
+            return min(ends_s, now_s + self.look_s, *timed)
+
+        while not is_over():
+            look = _Look(is_over, next_look_s)
+            self._looks.append(look)
+            try:
+                await look.is_worth_it
+            finally:
+                look.end()
+                self._looks.remove(look)
         return self.process == process
 
     def restart_sidecar(self) -> None:
@@ -145,8 +188,8 @@ class SimulatedRuntime:
 
     def _touch(self) -> None:
         """Wake who waits for a change."""
-        self._touched.set()
-        self._touched.clear()
+        for look in self._looks:
+            look.now()
 
     def _advance(self) -> None:
         """Engines whose time is over move on."""
@@ -165,20 +208,14 @@ class SimulatedRuntime:
         """Its node's wall clock."""
         return wall() + timedelta(seconds=self.clock_off_s)
 
-    def _state(self, engine: SimulatedEngine) -> wire.ModelState:
-        return _state(engine, self.clock_off_s)
-
     def snapshot(self) -> wire.Snapshot:
         """What the sidecar sees now; engines whose boot time is over turn active."""
         self.snapshots += 1
         self._advance()
         return wire.Snapshot(
             observed_at=self.wall(),
-            accelerators=tuple(
-                wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=abs(u), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u)
-                for n, u in enumerate(self.usable_bytes)
-            ),
-            models=tuple(self._state(e) for e in self.engines.values()),
+            accelerators=_accelerators(self.usable_bytes),
+            models=tuple(_state(e, self.clock_off_s) for e in self.engines.values()),
             cached_artifacts=self.cached_artifacts,
         )
 
@@ -317,7 +354,27 @@ def _operation(engine: SimulatedEngine, operation_id: str, applied: bool = True)
     return Done(answer)
 
 
+@functools.lru_cache(maxsize=1024)
+def _accelerators(usable_bytes: tuple[int, ...]) -> tuple[wire.Accelerator, ...]:
+    return tuple(
+        wire.Accelerator(id=f"GPU-{n}", hbm_total_bytes=abs(u), hbm_free_bytes=max(u, 0), hbm_usable_bytes=u)
+        for n, u in enumerate(usable_bytes)
+    )
+
+
 def _state(engine: SimulatedEngine, clock_off_s: float) -> wire.ModelState:
+    e = engine
+    seen = (
+        *(e.model, e.request, e.port, e.limit_bytes, e.phase, e.mapped_bytes, e.running, e.waiting, e.finished),
+        *(e.metrics_observed, e.can_sleep, e.is_ready_early, e.restart_count, e.last_error),
+        *(e.sleeping_footprint_bytes, e.since, clock_off_s),
+    )
+    if engine.told is None or engine.told[0] != seen:
+        engine.told = seen, _state_now(engine, clock_off_s)
+    return engine.told[1]
+
+
+def _state_now(engine: SimulatedEngine, clock_off_s: float) -> wire.ModelState:
     is_active = engine.phase is EnginePhase.ACTIVE
     observed = is_active and engine.metrics_observed
     return wire.ModelState(

@@ -18,7 +18,7 @@ from builders import (
 
 from aibrix_operator.api.modelclaim import InstancePhase
 from aibrix_operator.ledger.card import Seat
-from aibrix_operator.ledger.placement import Refused
+from aibrix_operator.ledger.placement import Placed, Refused
 from aibrix_operator.modelclaim import (
     admitting,
     auditing,
@@ -112,9 +112,12 @@ class TestPlacements:
         sglang = dataclasses.replace(claim, spec=claim.spec.model_copy(update={"engine": "sglang"}))
         placements = Placements(make_draft(claim, make_pod(snapshot=make_snapshot()), make_pod("warm-1", gpus=2)))
         groups = [placements.group_of(c) for c in (claim, sglang)]
-        other = placements.groups["another", 0] = dataclasses.replace(groups[0], settled={})
-        placements.seat("warm-0", claim, SEAT)
-        assert [list(group.settled) for group in (*groups, other)] == [[], [], []]
+        assert placements.choose(claim, SEAT, groups[0]) == Placed("warm-0")
+        for pod in ("warm-0", "warm-1"):
+            placements.seat(pod, claim, SEAT)
+        assert [placements.choose(c, SEAT, group) for c, group in zip((claim, sglang), groups, strict=True)] == [
+            None
+        ] * 2
 
     def test_a_claim_without_declared_cost_that_has_an_engine_is_told_nothing_new(self):
         """It needs another Pod, and cannot be given one before it says what it needs."""
