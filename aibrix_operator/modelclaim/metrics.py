@@ -11,13 +11,13 @@ from prometheus_client.registry import Collector
 
 from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType
+from aibrix_operator.modelclaim.card_metrics import PREFIX, CardGauges
 from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_time
 from aibrix_operator.modelclaim.snapshot import Claim, Finished
 from aibrix_operator.modelclaim.steps import Activate, Sleep, Wake
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api.outcome import Done, NotSent
 
-PREFIX = "aibrix_modelclaim"
 _LABELS = ("namespace", "model")
 
 
@@ -27,6 +27,7 @@ class Metrics:
     def __init__(self, world: World) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_Gauges(world))
+        self.registry.register(CardGauges(world))
         self.activations = Counter(
             f"{PREFIX}_activation", "Starts asked of runtimes.", (*_LABELS, "result"), registry=self.registry
         )

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import defaultdict
 from typing import Protocol
 
-from aibrix_operator.api import names
 from aibrix_operator.explain.looking import Look
-from aibrix_operator.modelclaim.parse import UnreadableClaim
-from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod, Pool, Reading
+from aibrix_operator.modelclaim import known
+from aibrix_operator.modelclaim.snapshot import Pod, Reading
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.runtime_api.outcome import Done
@@ -45,58 +43,16 @@ class WorldSource:
 
     async def look(self) -> Look:
         """All claims and warm Pods of the caches, each Pod with the reading that there is."""
-        claims, unreadable = self._claims()
-        pods = await asyncio.gather(*(self._read(pod) for pod in self._pods(claims)))
-        found: dict[str, tuple[list[Claim], dict[str, Pod]]] = defaultdict(lambda: ([], {}))
-        for claim in claims:
-            found[claim.namespace][0].append(claim)
-        for pod in pods:
-            found[pod.namespace][1][pod.name] = pod
+        claims, unreadable = known.claims(self._world)
+        pods = await asyncio.gather(*(self._read(pod) for pod in known.pods(self._world, claims)))
         uids = {pod.uid for pod in pods}
         self._kept = {uid: kept for uid, kept in self._kept.items() if uid in uids}
-        fleets = (
-            Fleet(namespace, tuple(sorted(of[0], key=lambda c: c.age_key)), of[1])
-            for namespace, of in sorted(found.items())
-        )
-        return Look(tuple(fleets), unreadable)
-
-    def _claims(self) -> tuple[list[Claim], tuple[str, ...]]:
-        claims: list[Claim] = []
-        unreadable: list[str] = []
-        for body in self._world.claims.values():
-            try:
-                claims.append(self._world.claim_of(body))
-            except UnreadableClaim as error:
-                key = names.claim_key(body["metadata"].get("namespace", ""), body["metadata"].get("name", "?"))
-                unreadable.append(f"{key}: {error}")
-        return claims, tuple(sorted(unreadable))
-
-    def _pods(self, claims: list[Claim]) -> list[Pod]:
-        """Pods with the pool label, and those that lost it and still have an instance; each with its pool."""
-        seated = {(c.namespace, i.pod) for c in claims for i in c.status.instances}
-        pools = self._pools()
-        pods = []
-        for slim in self._world.pods.values():
-            metadata = slim["metadata"]
-            if names.POOL_LABEL in metadata["labels"] or (metadata.get("namespace", ""), metadata["name"]) in seated:
-                pod = self._world.pod_of(slim)
-                pods.append(dataclasses.replace(pod, pool=pools.get(pod.owner_uid)))
-        return pods
-
-    def _pools(self) -> dict[str, Pool]:
-        """UID of a ReplicaSet → the pool of the Deployment that controls it."""
-        deployments = {d["metadata"]["uid"]: d for d in self._world.deployments.values()}
-        return {
-            r["metadata"]["uid"]: self._world.pool_of(deployments[r["owner"]])
-            for r in self._world.replica_sets.values()
-            if r["owner"] in deployments
-        }
+        return Look(known.fleets(claims, pods), unreadable)
 
     async def _read(self, pod: Pod) -> Pod:
         if not pod.is_running:
             return pod
-        reader = self._world.readers.get(pod.uid)
-        reading = await self._ask(pod) if reader is None else reader.reading
+        reading = pod.reading if pod.uid in self._world.readers else await self._ask(pod)
         now_s = self._world.monotonic_s()
         if reading.snapshot is not None:
             self._kept[pod.uid] = now_s, reading
