@@ -1,6 +1,7 @@
 """Write what is generated: ``python -m aibrix_operator.manifests [--check]``.
 
-``crds/`` comes from the models in ``api``, the chart's copy of it too, and its roles from the table of grants.
+``crds/`` and ``docs/reference/`` come from the models in ``api``, the chart's copy of the former too, and its roles from
+the table of grants.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from aibrix_operator import __version__, roles
+from aibrix_operator import __version__, api_reference, roles
 from aibrix_operator.api import modelclaim, podset, roleset, schema, stormservice
 from aibrix_operator.operator.grants import GRANTS
 
@@ -50,6 +51,12 @@ def main() -> int:
     """Write the manifests, or with ``--check`` name those that differ and return 1."""
     checkout = Path(__file__).parent.parent
     wanted = {path_of(kind, checkout / "crds"): render(kind) for kind in KINDS}
+    wanted |= {
+        checkout / "docs" / "reference" / f"{kind.kind.lower()}.md": api_reference.render(
+            schema.custom_resource_definition(kind)
+        )
+        for kind in KINDS
+    }
     wanted |= chart_files(checkout / "charts" / "aibrix-operator")
     if "--check" in sys.argv[1:]:
         stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text() != text]

@@ -36,10 +36,17 @@ async def render(fleet: Fleet, observation: Observation) -> bytes:
     """The page in Prometheus' text format."""
     reading = await asyncio.to_thread(fleet.nvml.read)
     records = tuple(fleet.records.values())
-    families = [*_engine_gauges(records, observation, reading), *_counters(fleet.counters)]
+    families = page(records, observation, reading, fleet.counters)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Page(families))
     return generate_latest(registry)
+
+
+def page(
+    records: Sequence[EngineRecord], observation: Observation, reading: GpuReading, counters: Counters
+) -> Sequence[Metric]:
+    """All families of a scrape; those about engines are there without any, too."""
+    return [*_engine_gauges(records, observation, reading), *_counters(counters)]
 
 
 def _engine_gauges(records: Sequence[EngineRecord], observation: Observation, reading: GpuReading) -> Iterator[Metric]:
