@@ -74,6 +74,12 @@ def operator(
         str | None,
         typer.Option(help="Serve liveness here, for example http://0.0.0.0:8081/healthz, and readiness at /readyz."),
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve the read-only web page here, for example http://127.0.0.1:8090 for this machine alone."
+        ),
+    ] = None,
     lease_namespace: Annotated[
         str | None, typer.Option(help="Namespace of the Lease; by default the Pod's own, else --namespace's.")
     ] = None,
@@ -97,6 +103,7 @@ def operator(
 
     from aibrix_operator.cluster.lease import LeaseSettings
     from aibrix_operator.operator import process as operator_process
+    from aibrix_operator.page import beside
 
     log_output.to_stderr(log_level)
     if kubeconfig is not None:
@@ -104,10 +111,11 @@ def operator(
     try:
         where = lease_namespace or operator_process.own_namespace() or namespace or "default"
         lease = LeaseSettings(where, lease_name, lease_duration, lease_renew)
+        served = beside.pages(page, namespace)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     settings = operator_process.Settings(lease, kubeconfig, namespace, runtime_token_file, liveness)
-    uvloop.run(operator_process.serve(settings))
+    uvloop.run(operator_process.serve(settings, served))
 
 
 app.command()(gateway_command.gateway)

@@ -1,7 +1,7 @@
 """Write what is generated: ``python -m aibrix_operator.manifests [--check]``.
 
-``crds/`` and ``docs/reference/`` come from the models in ``api``, the chart's copy of the former too, and its roles from
-the table of grants.
+``crds/`` and ``docs/reference/`` come from the models in ``api``, as does the chart's copy of the former; the chart's
+roles come from the table of grants.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from aibrix_operator.sandbox import processes, state, up
+from aibrix_operator.sandbox import operators, processes, state, up
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 from e2e.api import ApiServer, eventually
 from e2e.gateway import Gateway, gateways_of
@@ -97,7 +97,7 @@ def sandbox(
             runtime_command=(sys.executable, str(Path(__file__).with_name("warm_pod.py")), "{address}"),
         )
         made = up.up(f"e2e-{os.getpid()}", options, report=print)
-    request.session.stash[_operator_log] = made.logs / f"{up.OPERATOR}.log"
+    request.session.stash[_operator_log] = made.logs / f"{operators.OPERATOR}.log"
     yield made
     if state.load(made.name) is not None:
         up.down(made.name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aibrix_operator.api import names
-from aibrix_operator.sandbox import processes, up
+from aibrix_operator.sandbox import operators, processes, up
 from aibrix_operator.sandbox.binaries import API_SERVER, CONTROLLER_MANAGER
 from aibrix_operator.sandbox.state import Sandbox
 from e2e.api import ApiServer, Refused, eventually
@@ -93,7 +93,7 @@ class Stage:
     @contextlib.contextmanager
     def without_operator(self) -> Iterator[None]:
         """Killed, and not started again before the end of the block."""
-        supervisor = self.sandbox.table.read()[up.OPERATOR].pid
+        supervisor = self.sandbox.table.read()[operators.OPERATOR].pid
         os.kill(supervisor, signal.SIGSTOP)
         try:
             for pid in children_of(supervisor):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from aibrix_operator.sandbox import up
+from aibrix_operator.sandbox.operators import OPERATOR
 from e2e.api import eventually
 from e2e.pool import GIB, QWEN3, QWEN25, SAMPLES, Pool, children_of, kill, record
 
@@ -71,7 +71,7 @@ def test_mc45_a_killed_operator_takes_up_its_work_and_restarts_nothing(samples: 
     pid, before = pod.pid_of(model), pod.engines()[model]
     records = {claim: record(samples.claim(claim)) for claim in SAMPLES}
     statuses = {claim: samples.claim(claim)["status"] for claim in (*SAMPLES, "waiting")}
-    (operator,) = children_of(samples.sandbox.table.read()[up.OPERATOR].pid)
+    (operator,) = children_of(samples.sandbox.table.read()[OPERATOR].pid)
 
     kill(operator)
 
@@ -89,4 +89,4 @@ def test_mc45_a_killed_operator_takes_up_its_work_and_restarts_nothing(samples: 
 
 
 def _successor_of(pool: Pool, operator: int):
-    return next((pid for pid in children_of(pool.sandbox.table.read()[up.OPERATOR].pid) if pid != operator), None)
+    return next((pid for pid in children_of(pool.sandbox.table.read()[OPERATOR].pid) if pid != operator), None)

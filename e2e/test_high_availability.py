@@ -19,6 +19,7 @@ import pytest
 from aibrix_operator.api import names
 from aibrix_operator.api.term import TERM_HEADER
 from aibrix_operator.sandbox import state, up
+from aibrix_operator.sandbox.operators import operator_name
 from aibrix_operator.sandbox.state import Sandbox
 from e2e.api import ApiServer, Refused, eventually
 from e2e.pool import CLAIMS, GIB, SMALL_CARD, Pool, WarmPod, children_of, conditions, kill, make_pool, phase, reason
@@ -61,7 +62,7 @@ def operators(sandbox: Sandbox) -> list[Operator]:
     table = sandbox.table.read()
     found = []
     for replica in range(1, REPLICAS + 1):
-        for pid in children_of(table[up.operator_name(replica)].pid):
+        for pid in children_of(table[operator_name(replica)].pid):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
             if "--liveness" in words:  # else it has only been forked
                 found.append(Operator(pid, urlsplit(words[words.index("--liveness") + 1]).netloc))

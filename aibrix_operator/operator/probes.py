@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, exposition
+from prometheus_client import CollectorRegistry, Gauge, exposition
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -42,9 +42,12 @@ class Probes:
         self._is_ready = is_ready
         self._is_leader = is_leader
         self._missing = missing
-        self._metrics = CollectorRegistry()
+        self.metrics = CollectorRegistry()
+        """The process' own, and all of the others."""
+        leading = Gauge("aibrix_operator_leading", "1 while this replica leads.", registry=self.metrics)
+        leading.set_function(lambda: float(is_leader()))
         for registry in {id(one): one for one in metrics}.values():
-            self._metrics.register(_Within(registry))
+            self.metrics.register(_Within(registry))
         app = web.Application()
         app.router.add_get(parts.path, self._alive)
         app.router.add_get(READY_PATH, self._ready)
@@ -76,7 +79,7 @@ class Probes:
     async def _scraped(self, request: web.Request) -> web.Response:
         """The controllers' metrics, of objects also on replicas that do not lead."""
         encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
+        return web.Response(body=encode(self.metrics), headers={"Content-Type": content_type})
 
 
 class _Within(Collector):

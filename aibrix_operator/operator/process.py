@@ -11,11 +11,11 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import aiohttp
 import kopf
@@ -56,9 +56,25 @@ class Settings:
     """Such as ``http://0.0.0.0:8081/healthz``, with ``/readyz`` beside it; None: no server for probes."""
 
 
-async def serve(settings: Settings) -> None:
+class Server(Protocol):
+    """Something else that the process serves, such as its page."""
+
+    async def start(self) -> None:
+        """Serve. OSError when the address is taken."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop serving; again is fine."""
+        ...
+
+
+Servers: TypeAlias = Callable[[Sequence[Controller]], Sequence[Server]]
+
+
+async def serve(settings: Settings, beside: Servers = lambda _: ()) -> None:
     """Run until SIGTERM or SIGINT. Steps under way are finished, for at most ``STOP_GRACE_S``.
 
+    ``beside``: what else is served, over what the controllers know, from the start to the end of the process.
     What fails and cannot go on is raised, and ends the process: it is started again, and another leads meanwhile.
     """
     token = settings.runtime_token_file.read_text().strip() if settings.runtime_token_file else None
@@ -73,7 +89,7 @@ async def serve(settings: Settings) -> None:
         runtimes = RuntimeClient(session, token, partial(fence, elector))
         parts = kinds.Parts(cluster, LeadersWriter(cluster, elector), runtimes, recorder, settings.namespace)
         controllers, watches = kinds.host(parts)
-        replica = _Replica(parts, elector, controllers, watches, settings)
+        replica = _Replica(parts, elector, controllers, watches, beside(controllers), settings)
         await replica.start()
         try:
             await _run_kopf(replica)
@@ -107,7 +123,7 @@ def feeds_of(controllers: Sequence[Controller]) -> dict[Resource, list[Feed]]:
 
 
 class _Replica:
-    """What runs beside kopf: the watches, the election and the probes."""
+    """What runs beside kopf: the watches, the election, the probes and whatever else is served."""
 
     def __init__(
         self,
@@ -115,6 +131,7 @@ class _Replica:
         elector: ElectionThread,
         controllers: Sequence[Controller],
         watches: Sequence[Watch],
+        servers: Sequence[Server],
         settings: Settings,
     ) -> None:
         self.settings = settings
@@ -128,22 +145,23 @@ class _Replica:
         self._terms = Terms(controllers, self.own.list_anew, self._watch_over)
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
-        self._probes: Probes | None = None
+        self._servers = list(servers)
         if settings.liveness_endpoint is not None:
             registries = [registry for controller in controllers for registry in controller.metrics]
-            self._probes = Probes(
+            probes = Probes(
                 settings.liveness_endpoint,
                 self._synced.is_set,
                 lambda: elector.is_leader,
                 registries,
                 lambda: self.own.missing,
             )
+            self._servers.insert(0, probes)
 
     async def start(self) -> None:
         """Begin to fill the caches, and to take part in the election once they are full."""
         self._recorder.start()
-        if self._probes is not None:
-            await self._probes.start()
+        for server in self._servers:
+            await server.start()
         for watch in self._watches:
             self._run(watch.run(), f"watch of {watch.resource.plural}")
         for resource in self.own.feeds:
@@ -193,8 +211,8 @@ class _Replica:
         await asyncio.gather(*background, return_exceptions=True)  # the election's end gives the Lease back
         with contextlib.suppress(errors.ClusterError):  # Events are told if they can be
             await self._recorder.stop(2.0)
-        if self._probes is not None:
-            await self._probes.stop()
+        for server in self._servers:
+            await server.stop()
         self.is_to_end.set()  # kopf's own task that waits for it would be waited for
 
     def raise_failure(self) -> None:

@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from aibrix_operator.api import names
-from aibrix_operator.sandbox import fleet, gateways, pool
+from aibrix_operator.sandbox import fleet, gateways, operators, pool
 from aibrix_operator.sandbox.state import Sandbox
 from aibrix_operator.sandbox.up import Status
 
@@ -37,6 +37,9 @@ def show_next_steps(sandbox: Sandbox, console: Console) -> None:
     if addresses:
         console.print("\nAsk it through the gateway:\n", highlight=False)
         console.print(_QUESTION.format(url=addresses[0].url), soft_wrap=True, highlight=False, markup=False)
+    pages = operators.list_operators(sandbox)
+    if pages:
+        console.print(f"\nWatch its cards: {pages[0].page_url}", soft_wrap=True, highlight=False)
     console.print("\nThen look at it, and end it all:\n", highlight=False)
     for line in (
         "kubectl get modelclaims --watch",
@@ -54,6 +57,10 @@ def show_status(status: Status, console: Console) -> None:
     for gateway in status.gateways:
         console.print(
             f"{gateway.name}: {gateway.url}  status at {gateway.api_url}/status", soft_wrap=True, highlight=False
+        )
+    for one in status.operators:
+        console.print(
+            f"{one.name}: page at {one.page_url}  metrics at {one.url}/metrics", soft_wrap=True, highlight=False
         )
     table = Table("Process", "PID", "State", "Memory", title="Processes", title_justify="left")
     for row in status.processes:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object
@@ -22,6 +21,7 @@ from aibrix_operator.sandbox import (
     crds,
     fleet,
     gateways,
+    operators,
     pod_folder,
     pod_status,
     pool,
@@ -31,11 +31,11 @@ from aibrix_operator.sandbox import (
 )
 from aibrix_operator.sandbox.binaries import Report
 from aibrix_operator.sandbox.gateways import GatewayAddress
+from aibrix_operator.sandbox.operators import OperatorAddress
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 
 DEFAULT_NAME = "demo"
 AGENT = "agent"
-OPERATOR = "operator"
 RUNTIME_COMMAND = (sys.executable, "-m", "aibrix_operator.cli", "runtime")
 _STOP_GRACE_S = 12.0  # above the supervisor's own grace for its child
 _POD_GRACE_S = 3.0
@@ -93,12 +93,7 @@ class Status:
     processes: Sequence[ProcessRow]
     pods: Sequence[PodRow] | None
     gateways: Sequence[GatewayAddress] = ()
-
-
-def operator_command(kubeconfig: Path, liveness_url: str) -> list[str]:
-    """Starts the operator against a sandbox."""
-    command = [sys.executable, "-m", "aibrix_operator.cli", "operator"]
-    return [*command, "--kubeconfig", str(kubeconfig), "--liveness", liveness_url]
+    operators: Sequence[OperatorAddress] = ()
 
 
 def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = lambda _: None) -> Sandbox:
@@ -161,7 +156,13 @@ def status(name: str = DEFAULT_NAME) -> Status:
         ProcessRow(process_name, process.pid, processes.is_alive(process), processes.session_memory_bytes(process))
         for process_name, process in sandbox.table.read().items()
     ]
-    return Status(sandbox, rows, asyncio.run(_pod_rows(sandbox)), gateways.list_gateways(sandbox))
+    return Status(
+        sandbox,
+        rows,
+        asyncio.run(_pod_rows(sandbox)),
+        gateways.list_gateways(sandbox),
+        operators.list_operators(sandbox),
+    )
 
 
 def _is_whole(sandbox: Sandbox) -> bool:
@@ -180,17 +181,11 @@ def _start_supervised(sandbox: Sandbox, name: str, command: Sequence[str]) -> No
     sandbox.table.add(name, pid)
 
 
-def operator_name(replica: int) -> str:
-    """Name of the process and its log; replicas count from 1, and the first needs no number."""
-    return OPERATOR if replica == 1 else f"{OPERATOR}-{replica}"
-
-
 def _start_operators(sandbox: Sandbox, replicas: int) -> list[readiness.Wait]:
     waits = []
-    for replica, port in enumerate(control_plane.free_ports(replicas), start=1):
-        name, address = operator_name(replica), f"http://127.0.0.1:{port}"
-        _start_supervised(sandbox, name, operator_command(sandbox.kubeconfig, f"{address}/healthz"))
-        waits.append(readiness.operator(sandbox, name, f"{address}/readyz"))
+    for address, command in operators.plan(sandbox, replicas):
+        _start_supervised(sandbox, address.name, command)
+        waits.append(readiness.operator(sandbox, address.name, f"{address.url}/readyz"))
     return waits
 
 
@@ -227,7 +222,9 @@ async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
 def _tear_down(sandbox: Sandbox) -> None:
     """End clients before servers: gateways, the operator, the agent, what the agent ran, the control plane."""
     table = sandbox.table.read()
-    clients = [name for kind in (gateways.GATEWAY, OPERATOR) for name in table if name.partition("-")[0] == kind]
+    clients = [
+        name for kind in (gateways.GATEWAY, operators.OPERATOR) for name in table if name.partition("-")[0] == kind
+    ]
     for name in (*clients, AGENT):
         if name in table:
             processes.end(table[name], _STOP_GRACE_S)

@@ -20,7 +20,7 @@ from aibrix_operator.api.route import Route, RouteError, RouteState, parse_route
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import LEASES, MODEL_CLAIMS, PODS, Object
 from aibrix_operator.cluster.watch import Watch
-from aibrix_operator.sandbox import connection, pool, processes, up
+from aibrix_operator.sandbox import connection, operators, pool, processes, up
 from aibrix_operator.sandbox.pod_folder import PodFolder
 from aibrix_operator.sandbox.processes import ProcessId
 from aibrix_operator.sandbox.state import Sandbox
@@ -133,7 +133,7 @@ class Stage:
     def _replicas(self) -> Iterator[Replica]:
         table = self.sandbox.table.read()
         for number in range(1, OPERATORS + 1):
-            supervisor = table[up.operator_name(number)].pid
+            supervisor = table[operators.operator_name(number)].pid
             # A process may end between being listed and being read.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():

@@ -13,6 +13,7 @@ from simulated import H20
 
 from aibrix_operator.gateway.app import Replica
 from aibrix_operator.gateway.options import Options
+from aibrix_operator.operator.probes import Probes
 from aibrix_operator.runtime import metrics as runtime_metrics
 from aibrix_operator.runtime.counters import Counters
 from aibrix_operator.runtime.nvml import GpuReading
@@ -32,7 +33,8 @@ async def _operator():
         cluster.add_pod("warm-0", H20)
         cluster.apply("a", "30Gi", "10Gi")
         await cluster.run(10)
-        return _rows(cluster.world.metrics.registry)
+        probes = Probes("http://127.0.0.1:1/healthz", bool, bool, [])  # what the process tells beside its controllers
+        return sorted([*_rows(cluster.world.metrics.registry), *_rows(probes.metrics)])
 
 
 def operator():

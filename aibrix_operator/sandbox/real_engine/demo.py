@@ -22,7 +22,7 @@ from rich.console import Console
 
 from aibrix_operator.cluster.resource import Object
 from aibrix_operator.explain import picture
-from aibrix_operator.sandbox import binaries, processes, state, up
+from aibrix_operator.sandbox import binaries, operators, processes, state, up
 from aibrix_operator.sandbox.building import BuildError
 from aibrix_operator.sandbox.control_plane import ControlPlaneError
 from aibrix_operator.sandbox.kubectl import Kubectl, KubectlError
@@ -215,7 +215,7 @@ class Stage:
         """The ends of the logs that say why: the sidecar's with its engines' output, and the operator's."""
         pods = self._sandbox.pods
         logs = [PodFolder(path).log for path in sorted(pods.iterdir())] if pods.is_dir() else []
-        logs.append(self._sandbox.logs / f"{up.OPERATOR}.log")
+        logs.append(self._sandbox.logs / f"{operators.OPERATOR}.log")
         ends = {log.name: log.read_text(errors="replace").splitlines()[-15:] for log in logs if log.is_file()}
         return "\n".join("\n  ".join([f"{name} ends:", *lines]) for name, lines in ends.items())
 

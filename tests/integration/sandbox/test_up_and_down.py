@@ -8,7 +8,7 @@ import signal
 import pytest
 from sandbox_probes import ask, both_ready, eventually, new_name, options, processes_about, ready_pods
 
-from aibrix_operator.sandbox import processes, readiness, state, up
+from aibrix_operator.sandbox import operators, processes, readiness, state, up
 from aibrix_operator.sandbox.state import SandboxError
 
 pytestmark = pytest.mark.integration
@@ -61,7 +61,7 @@ def test_up_again_cleans_what_a_crash_left(name):
 
 def test_what_never_gets_ready_is_told_with_its_last_words_and_leaves_nothing(monkeypatch, name):
     monkeypatch.setattr(readiness, "WITHIN_S", 6.0)
-    monkeypatch.setattr(up, "operator_command", lambda *_: ["sh", "-c", "echo no licence; exit 1"])
+    monkeypatch.setattr(operators, "operator_command", lambda *_: ["sh", "-c", "echo no licence; exit 1"])
 
     with pytest.raises(SandboxError, match="not ready after 6 s") as failure:
         up.up(name, up.Options(runtime_command=("/no/such/runtime",)))
