@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from e2e.api import ApiServer
+from e2e.cluster import images, warm_pool
+from e2e.cluster.release import Releases
+from e2e.cluster.warm_pool import WarmPool
 from e2e.nodes import provider
 from e2e.nodes.provider import Cluster
 
 NODES = ("node-a", "node-b")
+GPUS_PER_NODE = 3
+
+
+@dataclass(frozen=True)
+class FirstInstall:
+    pool: WarmPool
+    seconds: float
+    """From `helm install` to the first Active claim."""
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +41,23 @@ def api(cluster: Cluster) -> Iterator[ApiServer]:
     server = ApiServer(cluster.kubeconfig)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def releases(cluster: Cluster, api: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Releases:
+    """Helm, on a cluster whose nodes have the images and say that they have GPUs."""
+    for archive in images.archives():
+        cluster.load(archive)
+    warm_pool.advertise_gpus(api, [*cluster.nodes], GPUS_PER_NODE)
+    return Releases(cluster, api, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def first_install(releases: Releases, api: ApiServer) -> FirstInstall:
+    """Given: `helm install`, a warm pool and a claim applied right behind it, and how long until it was Active."""
+    started = time.monotonic()
+    releases.install()
+    pool = WarmPool.create(api, "demo", replicas=2)
+    pool.apply("first", "first-model")
+    pool.wait_active("first", 120.0)
+    return FirstInstall(pool, time.monotonic() - started)
