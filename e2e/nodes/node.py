@@ -77,7 +77,7 @@ def start_node(
     cgroup: str,
 ) -> LocalNode:
     """Start it and join it to ``hub``; returns before it is Ready. The kernel ends it when the calling thread ends."""
-    for part in ("var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers", "cni"):
+    for part in ("var/lib/containerd", "var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers", "cni"):
         (folder / part).mkdir(parents=True)
     (folder / "var/run").symlink_to("/run")
     address = hub.addresses.node(index)

@@ -37,6 +37,8 @@ def main(settings_file: str) -> None:
     # As a container's: whatever node programs write below /var and /run is the node's own.
     _mount(str(folder / "var"), "/var", None, _MS_BIND)
     _mount("tmpfs", "/run", "tmpfs", 0)
+    # Images: thousands of files that the kernel forgets at once, where removing them from a disk takes a minute.
+    _mount("tmpfs", "/var/lib/containerd", "tmpfs", 0)
     _answer_tunables(folder / "tunables")
     _wait(lambda: "eth0" in {name for _, name in socket.if_nameindex()}, "eth0")
     for command in settings["network"]:
