@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -18,7 +18,7 @@ class Feed(Protocol):
         """An event. The first word of an object may come as MODIFIED, and ``old`` may be missing."""
         ...
 
-    def listed(self, objects: Sequence[Object], version: int) -> None:
+    def listed(self, objects: Collection[Object], version: int) -> None:
         """All objects at ``version``. What the list lacks and is no younger than it is gone."""
         ...
 

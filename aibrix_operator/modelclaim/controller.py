@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -30,7 +30,7 @@ class ClaimFeed:
         """As ``Feed.changed``."""
         reconcile.claim_changed(self._world, change, old, new)
 
-    def listed(self, objects: Sequence[Object], version: int) -> None:
+    def listed(self, objects: Collection[Object], version: int) -> None:
         """Claims of a list as events; those that it lacks and that are no younger than it are gone."""
         uids = set()
         for obj in objects:

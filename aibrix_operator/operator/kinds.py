@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.events import EventRecorder
 from aibrix_operator.cluster.watch import Watch
+from aibrix_operator.controller.cache import Cache
 from aibrix_operator.controller.controller import Controller
+from aibrix_operator.controller.hub import Hub
 from aibrix_operator.controller.leading import Writer
 from aibrix_operator.modelclaim import reconcile
 from aibrix_operator.modelclaim.controller import ModelClaimController
@@ -31,9 +33,43 @@ class Parts:
     """None: all namespaces."""
 
 
-def host(parts: Parts) -> tuple[Sequence[Controller], Sequence[Watch]]:
-    """All controllers, and the watches of other kinds that fill their caches."""
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """What runs in one process."""
+
+    controllers: Sequence[Controller]
+    watches: Sequence[Watch]
+    """Of other kinds; they fill the caches of the controllers."""
+    optional: Sequence[Watch]
+    """The same, of kinds that a cluster may lack: nothing waits for them."""
+
+
+def host(parts: Parts) -> Hosted:
+    """All controllers."""
     world = World(parts.writer, parts.runtimes, parts.recorder, lambda: datetime.now(UTC))
     reconcile.attach(world)
     claims = ModelClaimController(world)
-    return [claims], claims.watches(parts.cluster, parts.namespace)
+    hub = Hub(parts.writer, parts.cluster, parts.recorder, parts.namespace)
+    keyed: list[Controller] = []
+    caches = hub.caches.watched
+    return Hosted(
+        [claims, *keyed],
+        [
+            *claims.watches(parts.cluster, parts.namespace),
+            *(_watch(cache, parts) for cache in caches if not cache.selection.is_optional),
+        ],
+        [_watch(cache, parts) for cache in caches if cache.selection.is_optional],
+    )
+
+
+def _watch(cache: Cache, parts: Parts) -> Watch:
+    selection = cache.selection
+    return Watch(
+        parts.cluster,
+        selection.resource,
+        namespace=parts.namespace if selection.is_namespaced else None,
+        label_selector=selection.label_selector,
+        slim=selection.slim,
+        on_event=cache.changed,
+        on_list=cache.listed,
+    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
-from aibrix_operator.cluster.watch import without_bookkeeping
+from aibrix_operator.cluster.watch import Watch, without_bookkeeping
 from aibrix_operator.controller.controller import Feed
 
 log = logging.getLogger(__name__)
@@ -81,3 +81,17 @@ class OwnKinds:
                 log.info("%s.%s are installed now", resource.plural, resource.group)
                 self._appeared(resource)
             return
+
+    async def run_once_installed(self, watch: Watch) -> None:
+        """Run the watch of a kind that the cluster may lack, as soon as it has it."""
+        while True:
+            try:
+                async for _ in self._cluster.pages(watch.resource, self._namespace, limit=1):
+                    break
+            except errors.NotFound:
+                await asyncio.sleep(MISSING_S)
+            except errors.ClusterError as error:
+                log.warning("%s; asking again in %.0f s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+            else:
+                await watch.run()

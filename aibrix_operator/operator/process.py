@@ -26,7 +26,6 @@ from aibrix_operator.cluster.events import EventRecorder
 from aibrix_operator.cluster.lease import LeaseSettings
 from aibrix_operator.cluster.lease_thread import ElectionThread
 from aibrix_operator.cluster.resource import Resource
-from aibrix_operator.cluster.watch import Watch
 from aibrix_operator.controller.controller import Controller, Feed
 from aibrix_operator.controller.leading import LeadersWriter, fence
 from aibrix_operator.operator import handlers, kinds
@@ -88,8 +87,8 @@ async def serve(settings: Settings, beside: Servers = lambda _: ()) -> None:
         recorder = EventRecorder(cluster, component="aibrix-operator", instance=socket.gethostname())
         runtimes = RuntimeClient(session, token, partial(fence, elector))
         parts = kinds.Parts(cluster, LeadersWriter(cluster, elector), runtimes, recorder, settings.namespace)
-        controllers, watches = kinds.host(parts)
-        replica = _Replica(parts, elector, controllers, watches, beside(controllers), settings)
+        hosted = kinds.host(parts)
+        replica = _Replica(parts, elector, hosted, beside(hosted.controllers), settings)
         await replica.start()
         try:
             await _run_kopf(replica)
@@ -129,18 +128,18 @@ class _Replica:
         self,
         parts: kinds.Parts,
         elector: ElectionThread,
-        controllers: Sequence[Controller],
-        watches: Sequence[Watch],
+        hosted: kinds.Hosted,
         servers: Sequence[Server],
         settings: Settings,
     ) -> None:
+        controllers = hosted.controllers
         self.settings = settings
         self.is_to_end = asyncio.Event()
         """Something failed that nothing else can make up for, or kopf has to start anew."""
         self.own = OwnKinds(parts.cluster, settings.namespace, feeds_of(controllers), self._appeared)
         self._recorder = parts.recorder
         self._elector = elector
-        self._watches = watches
+        self._hosted = hosted
         self._synced = asyncio.Event()
         self._terms = Terms(controllers, self.own.list_anew, self._watch_over)
         self._background: list[asyncio.Task[None]] = []
@@ -162,8 +161,10 @@ class _Replica:
         self._recorder.start()
         for server in self._servers:
             await server.start()
-        for watch in self._watches:
+        for watch in self._hosted.watches:
             self._run(watch.run(), f"watch of {watch.resource.plural}")
+        for watch in self._hosted.optional:
+            self._run(self.own.run_once_installed(watch), f"watch of {watch.resource.plural}")
         for resource in self.own.feeds:
             self._run(self.own.follow(resource), f"list of {resource.plural}")
         self._run(self._fill(), "first lists")
@@ -192,7 +193,7 @@ class _Replica:
 
     async def _fill(self) -> None:
         await self.own.wait_until_listed()
-        for watch in self._watches:
+        for watch in self._hosted.watches:
             await watch.synced.wait()
         self._synced.set()
 

@@ -31,7 +31,7 @@ class StoreClient:
         found = [
             obj
             for obj in self._store.of(resource)
-            if namespace in (None, key_of(obj)[0]) and _selects(label_selector, obj)
+            if namespace in (None, key_of(obj)[0]) and selects(label_selector, obj)
         ]
         return found, str(self._store.version)
 
@@ -76,7 +76,7 @@ class StoreClient:
                 raise errors.Conflict(f"DELETE {resource.plural} {name}: HTTP 409: another UID", status=409)
             self._store.writes.append((verb, resource.plural, name, {}))
             self._store.delete(resource, key)
-            return self._store.objects.get((resource.plural, *key), {"kind": "Status"})
+            return self._store.objects.get((resource.plural, *key), {"kind": "Status", "metadata": {}})
 
         return await self._store.call("delete", resource, name, {}, arrive)
 
@@ -98,7 +98,8 @@ class StoreClient:
         return await self._store.call("patch", resource, name, patch, arrive)
 
 
-def _selects(label_selector: str, obj: Object) -> bool:
+def selects(label_selector: str, obj: Object) -> bool:
+    """Whether the selector, of labels that are there or equal a value, selects it."""
     labels = obj["metadata"].get("labels", {})
     for term in filter(None, label_selector.split(",")):
         name, is_equal, value = term.partition("=")

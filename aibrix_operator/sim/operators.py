@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 from aibrix_operator.api.term import Term
 from aibrix_operator.cluster.events import EventRecorder
@@ -32,6 +31,7 @@ from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_rep
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.operator.terms import Terms
 from aibrix_operator.sim.client import StoreClient
+from aibrix_operator.sim.leases import Leases
 from aibrix_operator.sim.runtimes import SimulatedRuntimes
 from aibrix_operator.sim.sender import SENDER
 from aibrix_operator.sim.store import Store, wall
@@ -62,7 +62,7 @@ class SimulatedOperator:
         """Nothing of what it sends for the Lease arrives, and nobody says so."""
         self.is_deaf = False
         """Its watches are broken and it has not noticed."""
-        self._store = store
+        self.store = store
         self._runtimes = runtimes
         self._namespace = namespace
         self._caches: dict[str, dict[Key, Object]] = {PODS.plural: {}, REPLICA_SETS.plural: {}, DEPLOYMENTS.plural: {}}
@@ -95,7 +95,7 @@ class SimulatedOperator:
         self._context.run(self._start_as_candidate if self.stands_for_election else self._start_alone)
 
     def _start_alone(self) -> None:
-        self.world = World(self._store, self._runtimes, self._recorder, self.wall)
+        self.world = World(self.store, self._runtimes, self._recorder, self.wall)
         self._fill()
         self.world.is_synced = True
         self.world.passes.start()
@@ -103,9 +103,9 @@ class SimulatedOperator:
 
     def _start_as_candidate(self) -> None:
         self.elector = elector = Elector(
-            _Leases(self), LEASE, f"{self.name}-{next(self._store.identities)}", clock=self._loop_s
+            Leases(self), LEASE, f"{self.name}-{next(self.store.identities)}", clock=self._loop_s
         )
-        self.world = World(LeadersWriter(StoreClient(self._store), elector), self._runtimes, self._recorder, self.wall)
+        self.world = World(LeadersWriter(StoreClient(self.store), elector), self._runtimes, self._recorder, self.wall)
         self._fill()
         self._terms = Terms([ModelClaimController(self.world)], self._list_anew_for_a_term, self._watch_over)
         self._election = asyncio.get_running_loop().create_task(
@@ -163,17 +163,17 @@ class SimulatedOperator:
         world.use_pods(self._caches[PODS.plural])
         world.replica_sets, world.deployments = self._caches[REPLICA_SETS.plural], self._caches[DEPLOYMENTS.plural]
         for resource in (MODEL_CLAIMS, PODS, REPLICA_SETS, DEPLOYMENTS):
-            for obj in self._store.of(resource):
+            for obj in self.store.of(resource):
                 if resource == MODEL_CLAIMS:
                     world.watched_claims[key_of(obj)] = obj
                 else:
                     self._caches[resource.plural][key_of(obj)] = _SLIM[resource.plural](obj)
         reconcile.attach(world)
         self._unwatch = [
-            self._store.watch(MODEL_CLAIMS, self._claim_changed),
-            self._store.watch(PODS, lambda *told: self._cached_changed(PODS, *told)),
-            self._store.watch(REPLICA_SETS, lambda *told: self._cached_changed(REPLICA_SETS, *told)),
-            self._store.watch(DEPLOYMENTS, lambda *told: self._cached_changed(DEPLOYMENTS, *told)),
+            self.store.watch(MODEL_CLAIMS, self._claim_changed),
+            self.store.watch(PODS, lambda *told: self._cached_changed(PODS, *told)),
+            self.store.watch(REPLICA_SETS, lambda *told: self._cached_changed(REPLICA_SETS, *told)),
+            self.store.watch(DEPLOYMENTS, lambda *told: self._cached_changed(DEPLOYMENTS, *told)),
         ]
         self._recorder.start()
 
@@ -214,10 +214,10 @@ class SimulatedOperator:
             self._context.run(self._list_anew)
 
     def _list_anew(self) -> None:
-        for obj in self._store.of(MODEL_CLAIMS):
+        for obj in self.store.of(MODEL_CLAIMS):
             self._claim_changed(Change.MODIFIED, None, obj)
         for resource in (PODS, REPLICA_SETS, DEPLOYMENTS):
-            listed = {key_of(obj): obj for obj in self._store.of(resource)}
+            listed = {key_of(obj): obj for obj in self.store.of(resource)}
             for key, known in list(self._caches[resource.plural].items()):
                 if key not in listed:
                     self._cached_changed(resource, Change.DELETED, known, None)
@@ -229,32 +229,9 @@ class SimulatedOperator:
 
     def _take_list(self) -> None:
         """Bring the cache of claims to what the API server has now."""
-        ClaimFeed(self.world).listed(self._store.of(MODEL_CLAIMS), self._store.version)
+        ClaimFeed(self.world).listed(self.store.of(MODEL_CLAIMS), self.store.version)
 
     def resync(self) -> None:
         """The list of claims that is made now and then: what it lacks is gone."""
         if not self.is_over:
             self._context.run(self._take_list)
-
-
-class _Leases:
-    """The API server as one candidate's election reaches it."""
-
-    def __init__(self, operator: SimulatedOperator) -> None:
-        self._operator = operator
-
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        await self._reach()
-        return self._operator._store.get(resource, (namespace or "", name))
-
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        await self._reach()
-        return self._operator._store.add(resource, body)
-
-    async def replace(self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]) -> Object:
-        await self._reach()
-        return self._operator._store.replace(resource, body)
-
-    async def _reach(self) -> None:
-        if self._operator.is_cut_off:
-            await asyncio.get_running_loop().create_future()  # the elector's own deadline ends it

@@ -78,6 +78,8 @@ class Store:
         """How much later watches hear of a change."""
         self._last_told_s = 0.0
         self._watchers: dict[str, list[tuple[OnEvent, contextvars.Context]]] = {}
+        self._resources: dict[str, Resource] = {}
+        """By plural: kinds that there were objects of."""
         self.version = 0
         """resourceVersion of the last change."""
         self.identities = itertools.count(1)
@@ -119,8 +121,11 @@ class Store:
 
     def delete(self, resource: Resource, key: Key) -> None:
         """Delete an object: at once, or once its finalizers are gone."""
-        full = (resource.plural, *key)
-        old = self.objects[full]
+        self.delete_at((resource.plural, *key))
+
+    def delete_at(self, full: tuple[str, str, str]) -> None:
+        """As ``delete``, by (plural, namespace, name)."""
+        resource, old = self._resources[full[0]], self.objects[full]
         if old["metadata"].get("finalizers"):
             if "deletionTimestamp" not in old["metadata"]:
                 self._commit(resource, full, old, merged(old, {"metadata": {"deletionTimestamp": rfc3339(wall())}}))
@@ -250,6 +255,7 @@ class Store:
     def _commit(
         self, resource: Resource, key: tuple[str, str, str], old: Object | None, new: Object, verb: str = ""
     ) -> Object:
+        self._resources[resource.plural] = resource
         new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self._next_version())}}
         self.objects[key] = new
         self.changed(verb, resource, old, new)
