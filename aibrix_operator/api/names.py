@@ -20,6 +20,18 @@ MODEL_LABEL = "model.aibrix.ai/name"
 """Of Pods with an engine of their own; an annotation of the same key holds names that no label can."""
 PORT_LABEL = "model.aibrix.ai/port"
 ENGINE_LABEL = "model.aibrix.ai/engine"
+SERVICE_ANNOTATION = "model.aibrix.ai/service-name"
+PATHS_ANNOTATION = "model.aibrix.ai/model-router-custom-paths"
+
+ADAPTER_PREFIX = "adapter.model.aibrix.ai/"
+ADAPTER_FINALIZER = ADAPTER_PREFIX + "finalizer"
+ADAPTER_NAME_LABEL = ADAPTER_PREFIX + "name"
+ADAPTER_ENABLED_LABEL = ADAPTER_PREFIX + "enabled"
+SCHEDULED_PODS_ANNOTATION = ADAPTER_PREFIX + "scheduled-pods"
+RETRY_COUNT_PREFIX = ADAPTER_PREFIX + "retry-count."
+LAST_RETRY_PREFIX = ADAPTER_PREFIX + "last-retry-time."
+RUNTIME_CONTAINER = "aibrix-runtime"
+
 CONFIG_ANNOTATION = "model.aibrix.ai/config"
 
 GPU_RESOURCE = "nvidia.com/gpu"

@@ -1,0 +1,1 @@
+"""The ModelAdapter controller: LoRA adapters in the engines that the status says they are in."""

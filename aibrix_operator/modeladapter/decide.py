@@ -1,0 +1,241 @@
+"""The decision of one pass over one adapter: snapshot and memory in, the next safe steps and memory out. Pure.
+
+1. Deleted: unload it wherever it may be, then let it go.
+2. Finalizer. 3. Place: where it stays, is loaded, is let go. 4. Service and EndpointSlices. 5. Status and annotations.
+
+Routes follow what is there: a Pod is told of (``status.instances``) only when its engine has the adapter and the
+EndpointSlice has the Pod, and its engine is told to unload only when the status no longer tells of the Pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from aibrix_operator.api import names
+from aibrix_operator.api.conditions import find_condition
+from aibrix_operator.api.modeladapter import ConditionType, Reason
+from aibrix_operator.modeladapter import retries
+from aibrix_operator.modeladapter.holding import Held, Standing, held_by
+from aibrix_operator.modeladapter.memory import Memory, remember
+from aibrix_operator.modeladapter.placing import Placing, place
+from aibrix_operator.modeladapter.publish import Outcome, status_of
+from aibrix_operator.modeladapter.retries import Tries
+from aibrix_operator.modeladapter.scheduling import Policy
+from aibrix_operator.modeladapter.snapshot import Adapter, PodFacts, Snapshot, Verdict
+from aibrix_operator.modeladapter.steps import (
+    AddFinalizer,
+    Annotate,
+    CreateService,
+    Load,
+    MakeRoute,
+    Plan,
+    Publish,
+    RemoveFinalizer,
+    Step,
+    Tell,
+    Unload,
+    WriteSlice,
+)
+
+
+def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) -> tuple[Plan, Memory]:
+    """What to do next about the adapter."""
+    adapter = snapshot.adapter
+    memory = _counted(snapshot, remember(memory, snapshot.called, snapshot.pods))
+    standings = [_standing(snapshot, memory, pod) for pod in snapshot.pods]
+    told = _news(snapshot, memory, standings)
+    if adapter.is_deleting:
+        plan = _retire(adapter, standings)
+        return Plan((*told, *plan.steps), plan.look_after_s), memory
+    if adapter.spec is None:
+        placing = Placing(0, 0, ())
+        outcome = Outcome(placing, standings, (), False, fault=(Reason.INVALID_SPEC, adapter.spec_error))
+        return Plan(_publish(adapter, outcome, now)), memory
+    if not adapter.has_finalizer:
+        return Plan((AddFinalizer(),)), memory
+    fault = None
+    if snapshot.name_holder:
+        fault = (Reason.NAME_IN_USE, f"ModelAdapter {snapshot.name_holder} is older and serves this name")
+    placing = place(adapter, standings, policy, now, is_wanted=fault is None)
+    resources = _resources(snapshot, placing)
+    outcome = _outcome(snapshot, placing, standings, fault)
+    is_waiting = bool(resources) and snapshot.refusal is None
+    refused_for_s = snapshot.refusal.again_at_s - snapshot.now_s if snapshot.refusal is not None and resources else 0.0
+    steps: list[Step] = [*told, *(resources if refused_for_s <= 0 else ())]
+    if not (is_waiting and _says_nothing_new(adapter, outcome)):
+        steps += _publish(adapter, outcome, now)
+    steps += _annotations(adapter, memory, standings, placing)
+    if outcome.instances and not snapshot.is_route_made:
+        steps.append(MakeRoute())
+    steps += [Tell("Warning", Reason.LOST, f"pod {each.name} lost it, loading it again") for each in placing.lost]
+    steps += [Load(each.pod.target, adapter.spec.artifact_url) for each in placing.loads]
+    steps += [Unload(each.pod.target) for each in placing.unloads]
+    waits = [placing.look_after_s, refused_for_s if refused_for_s > 0 else None]
+    return Plan(tuple(steps), min((wait for wait in waits if wait is not None), default=None)), memory
+
+
+def _standing(snapshot: Snapshot, memory: Memory, pod: PodFacts) -> Standing:
+    word = memory.words.get(pod.target.uid)
+    sources = {entry.pod: entry.artifact_url for entry in snapshot.adapter.status.loaded}
+    loaded_from = sources.get(pod.name, "")
+    if word is not None and word.loads and word.verdict is Verdict.DONE:
+        loaded_from = word.artifact_url
+    return Standing(
+        pod=pod,
+        held=held_by(pod, snapshot.adapter.name, word),
+        word=word,
+        tries=_tries(snapshot.adapter, memory, pod),
+        is_in_flight=pod.target.uid in snapshot.in_flight,
+        loaded_from=loaded_from,
+    )
+
+
+def _tries(adapter: Adapter, memory: Memory, pod: PodFacts) -> Tries:
+    """Newest first. An edited spec may cure what failed, so it begins to count anew."""
+    if pod.target.uid in memory.tries:
+        return memory.tries[pod.target.uid]
+    seen = find_condition(adapter.status.conditions, ConditionType.READY)
+    if seen is not None and seen.observed_generation != adapter.generation:
+        return Tries()
+    return retries.tries_of(adapter.annotations, pod.name, pod.ready_since or pod.created_at)
+
+
+def _counted(snapshot: Snapshot, memory: Memory) -> Memory:
+    """``memory`` with the tries that ended since. What a list shows to be there has not failed."""
+    tries = dict(memory.tries)
+    by_uid = {pod.target.uid: pod for pod in snapshot.pods}
+    for call in snapshot.called:
+        pod = by_uid.get(call.pod_uid)
+        if pod is None or not call.loads:
+            continue
+        before = _tries(snapshot.adapter, Memory(tries=tries), pod)
+        is_done = call.verdict is Verdict.DONE
+        tries[call.pod_uid] = Tries() if is_done else Tries(before.count + 1, call.ended_at)
+    counted = Memory(memory.words, tries)
+    for pod in snapshot.pods:
+        held = held_by(pod, snapshot.adapter.name, memory.words.get(pod.target.uid))
+        if held is Held.YES and _tries(snapshot.adapter, counted, pod).count:
+            tries[pod.target.uid] = Tries()
+    return Memory(memory.words, tries)
+
+
+def _news(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -> list[Step]:
+    """Events about calls that ended."""
+    by_uid = {each.pod.target.uid: each for each in standings}
+    steps: list[Step] = []
+    for call in snapshot.called:
+        each = by_uid.get(call.pod_uid)
+        if each is None:
+            continue
+        match call.loads, call.verdict:
+            case True, Verdict.DONE:
+                steps.append(Tell("Normal", Reason.LOADED, f"loaded on pod {each.name}"))
+            case True, _:
+                steps.append(Tell("Warning", Reason.LOADING_ERROR, f"pod {each.name}: {call.message}"))
+                if memory.tries.get(call.pod_uid, Tries()).count == retries.MAX_TRIES:
+                    text = f"pod {each.name} failed {retries.MAX_TRIES} times and is not tried any more"
+                    steps.append(Tell("Warning", Reason.GIVEN_UP, text))
+            case False, Verdict.DONE:
+                steps.append(Tell("Normal", Reason.UNLOADED, f"unloaded from pod {each.name}"))
+            case _:
+                steps.append(Tell("Warning", Reason.UNLOAD_FAILED, f"pod {each.name}: {call.message}"))
+    return steps
+
+
+# --- deletion
+
+
+def _retire(adapter: Adapter, standings: Sequence[Standing]) -> Plan:
+    """Tell every engine that may have it, once, whatever comes of it; then the finalizer goes."""
+    if not adapter.has_finalizer:
+        return Plan()
+    holders = [each for each in standings if _may_hold(adapter, each)]
+    if not holders and not any(each.is_in_flight for each in standings):
+        return Plan((RemoveFinalizer(),))
+    return Plan(tuple(Unload(each.pod.target) for each in holders if not each.is_in_flight))
+
+
+def _may_hold(adapter: Adapter, standing: Standing) -> bool:
+    pod = standing.pod
+    if pod.is_terminating or not pod.target.ip:
+        return False
+    if standing.word is not None and not standing.word.loads:
+        return False
+    if standing.held is Held.BASE:
+        return False
+    was_told_of = standing.name in adapter.status.instances or bool(standing.loaded_from)
+    was_sent = standing.word is not None and standing.word.verdict in (Verdict.DONE, Verdict.UNKNOWN)
+    return standing.held is Held.YES or was_told_of or was_sent
+
+
+# --- Service, EndpointSlices, status
+
+
+def _resources(snapshot: Snapshot, placing: Placing) -> list[Step]:
+    """What is missing so that the Service leads to the Pods that stay. Nothing is made while there are none."""
+    wanted: dict[int, set[str]] = {port: set() for port in snapshot.slices}
+    for each in placing.stays:
+        wanted.setdefault(each.pod.target.engine_port, set()).add(each.pod.target.ip)
+    steps: list[Step] = []
+    if placing.stays and not snapshot.has_service:
+        steps.append(CreateService())
+    steps += [
+        WriteSlice(port, tuple(sorted(addresses)))
+        for port, addresses in sorted(wanted.items())
+        if snapshot.slices.get(port, frozenset()) != frozenset(addresses)
+    ]
+    return steps
+
+
+def _outcome(
+    snapshot: Snapshot,
+    placing: Placing,
+    standings: Sequence[Standing],
+    fault: tuple[Reason, str] | None,
+) -> Outcome:
+    """A Pod is told of once its slice has it. Where the API server refuses slices, gateways that go by the status still
+    find it, and ``Ready`` stays false."""
+    before = snapshot.adapter.status.instances
+    instances = tuple(
+        each.name
+        for each in placing.stays
+        if each.name in before or snapshot.refusal is not None or _has_endpoint(snapshot, each)
+    )
+    is_in_place = snapshot.has_service and all(
+        _has_endpoint(snapshot, each) for each in placing.stays if each.name in instances
+    )
+    refusal = snapshot.refusal if not is_in_place else None
+    return Outcome(placing, standings, instances, is_in_place, refusal, fault)
+
+
+def _has_endpoint(snapshot: Snapshot, standing: Standing) -> bool:
+    target = standing.pod.target
+    return target.ip in snapshot.slices.get(target.engine_port, ())
+
+
+def _says_nothing_new(adapter: Adapter, outcome: Outcome) -> bool:
+    """Whether the status may wait for the slice that is being written: one write tells both."""
+    return (
+        set(outcome.instances) == set(adapter.status.instances)
+        and bool(outcome.placing.stays)
+        and adapter.status.phase is not None
+    )
+
+
+def _publish(adapter: Adapter, outcome: Outcome, now: datetime) -> list[Step]:
+    status = status_of(adapter, outcome, now)
+    return [Publish(status)] if status != adapter.status else []
+
+
+def _annotations(adapter: Adapter, memory: Memory, standings: Sequence[Standing], placing: Placing) -> list[Step]:
+    """The difference between what the annotations say and what they are to say."""
+    wanted: dict[str, str | None] = retries.stale(adapter.annotations, (each.name for each in standings))
+    for each in standings:
+        kept = retries.tries_of(adapter.annotations, each.name, None)
+        if each.pod.target.uid in memory.tries or each.tries != kept:
+            wanted |= retries.noted(each.name, each.tries)
+    if placing.scheduled is not None:
+        wanted[names.SCHEDULED_PODS_ANNOTATION] = ",".join(placing.scheduled) or None
+    changed = {key: value for key, value in wanted.items() if adapter.annotations.get(key) != value}
+    return [Annotate(changed)] if changed else []
