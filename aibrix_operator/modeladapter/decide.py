@@ -10,6 +10,7 @@ EndpointSlice has the Pod, and its engine is told to unload only when the status
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from aibrix_operator.api import names
@@ -32,6 +33,7 @@ from aibrix_operator.modeladapter.steps import (
     Plan,
     Publish,
     RemoveFinalizer,
+    RemoveRoute,
     Step,
     Tell,
     Unload,
@@ -42,11 +44,11 @@ from aibrix_operator.modeladapter.steps import (
 def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) -> tuple[Plan, Memory]:
     """What to do next about the adapter."""
     adapter = snapshot.adapter
-    memory = _counted(snapshot, remember(memory, snapshot.called, snapshot.pods))
+    memory = _counted(snapshot, remember(memory, snapshot))
     standings = [_standing(snapshot, memory, pod) for pod in snapshot.pods]
     told = _news(snapshot, memory, standings)
     if adapter.is_deleting:
-        plan = _retire(adapter, standings)
+        plan = _retire(snapshot, memory, standings)
         return Plan((*told, *plan.steps), plan.look_after_s), memory
     if adapter.spec is None:
         placing = Placing(0, 0, ())
@@ -63,11 +65,14 @@ def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) ->
     is_waiting = bool(resources) and snapshot.refusal is None
     refused_for_s = snapshot.refusal.again_at_s - snapshot.now_s if snapshot.refusal is not None and resources else 0.0
     steps: list[Step] = [*told, *(resources if refused_for_s <= 0 else ())]
-    if not (is_waiting and _says_nothing_new(adapter, outcome)):
+    annotations = _annotations(adapter, memory, standings, placing)
+    if annotations:
+        # The status goes with the version that was looked at, which this write ends: the next pass publishes.
+        steps += annotations
+    elif not (is_waiting and _says_nothing_new(adapter, outcome)):
         steps += _publish(adapter, outcome, now)
-    steps += _annotations(adapter, memory, standings, placing)
-    if outcome.instances and not snapshot.is_route_made:
-        steps.append(MakeRoute())
+    if _wants_route(adapter) and outcome.instances and not snapshot.is_route_in_flight:
+        steps += [MakeRoute()] if snapshot.now_s >= memory.route.again_at_s else []
     steps += [Tell("Warning", Reason.LOST, f"pod {each.name} lost it, loading it again") for each in placing.lost]
     steps += [Load(each.pod.target, adapter.spec.artifact_url) for each in placing.loads]
     steps += [Unload(each.pod.target) for each in placing.unloads]
@@ -92,19 +97,18 @@ def _standing(snapshot: Snapshot, memory: Memory, pod: PodFacts) -> Standing:
 
 
 def _tries(adapter: Adapter, memory: Memory, pod: PodFacts) -> Tries:
-    """Newest first. An edited spec may cure what failed, so it begins to count anew."""
+    """Newest first. What failed before the Pod turned ready, or was another Pod, is over."""
+    fresh_since = pod.ready_since or pod.created_at
     if pod.target.uid in memory.tries:
-        return memory.tries[pod.target.uid]
-    seen = find_condition(adapter.status.conditions, ConditionType.READY)
-    if seen is not None and seen.observed_generation != adapter.generation:
-        return Tries()
-    return retries.tries_of(adapter.annotations, pod.name, pod.ready_since or pod.created_at)
+        return retries.since(memory.tries[pod.target.uid], fresh_since)
+    return retries.tries_of(adapter.annotations, pod.name, fresh_since)
 
 
 def _counted(snapshot: Snapshot, memory: Memory) -> Memory:
     """``memory`` with the tries that ended since. What a list shows to be there has not failed."""
-    tries = dict(memory.tries)
     by_uid = {pod.target.uid: pod for pod in snapshot.pods}
+    # An edited spec may cure what failed, so it begins to count anew.
+    tries = dict.fromkeys(by_uid, Tries()) if _is_edited(snapshot.adapter, memory) else dict(memory.tries)
     for call in snapshot.called:
         pod = by_uid.get(call.pod_uid)
         if pod is None or not call.loads:
@@ -112,12 +116,20 @@ def _counted(snapshot: Snapshot, memory: Memory) -> Memory:
         before = _tries(snapshot.adapter, Memory(tries=tries), pod)
         is_done = call.verdict is Verdict.DONE
         tries[call.pod_uid] = Tries() if is_done else Tries(before.count + 1, call.ended_at)
-    counted = Memory(memory.words, tries)
+    counted = replace(memory, tries=tries)
     for pod in snapshot.pods:
         held = held_by(pod, snapshot.adapter.name, memory.words.get(pod.target.uid))
         if held is Held.YES and _tries(snapshot.adapter, counted, pod).count:
             tries[pod.target.uid] = Tries()
-    return Memory(memory.words, tries)
+    return replace(memory, tries=tries, generation=snapshot.adapter.generation)
+
+
+def _is_edited(adapter: Adapter, memory: Memory) -> bool:
+    """Whether the spec is another one than was looked at last, by us or by whoever wrote the status."""
+    if memory.generation:
+        return memory.generation != adapter.generation
+    seen = find_condition(adapter.status.conditions, ConditionType.READY)
+    return seen is not None and seen.observed_generation != adapter.generation
 
 
 def _news(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -> list[Step]:
@@ -146,14 +158,29 @@ def _news(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -> 
 # --- deletion
 
 
-def _retire(adapter: Adapter, standings: Sequence[Standing]) -> Plan:
-    """Tell every engine that may have it, once, whatever comes of it; then the finalizer goes."""
+def _retire(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -> Plan:
+    """Tell every engine that may have it, once, whatever comes of it; then the route and the finalizer go."""
+    adapter = snapshot.adapter
     if not adapter.has_finalizer:
         return Plan()
     holders = [each for each in standings if _may_hold(adapter, each)]
-    if not holders and not any(each.is_in_flight for each in standings):
-        return Plan((RemoveFinalizer(),))
-    return Plan(tuple(Unload(each.pod.target) for each in holders if not each.is_in_flight))
+    steps: list[Step] = [Unload(each.pod.target) for each in holders if not each.is_in_flight]
+    if _wants_route(adapter) and not memory.route.is_removed:
+        # What kept it from being made does not keep it from being removed at once.
+        wait_s = memory.route.again_at_s - snapshot.now_s if not memory.route.is_made else 0.0
+        if wait_s > 0:
+            return Plan(tuple(steps), wait_s)
+        if not snapshot.is_route_in_flight:
+            steps.append(RemoveRoute())
+        return Plan(tuple(steps))
+    if holders or any(each.is_in_flight for each in standings):
+        return Plan(tuple(steps))
+    return Plan((RemoveFinalizer(),))
+
+
+def _wants_route(adapter: Adapter) -> bool:
+    """Whether the adapter asks for an HTTPRoute, by the name that it is served under."""
+    return bool(adapter.labels.get(names.MODEL_LABEL) or adapter.annotations.get(names.MODEL_LABEL))
 
 
 def _may_hold(adapter: Adapter, standing: Standing) -> bool:

@@ -3,11 +3,11 @@ is loaded is told by the engines' lists, what failed by the annotations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aibrix_operator.modeladapter.retries import Tries
-from aibrix_operator.modeladapter.snapshot import Called, PodFacts, Verdict
+from aibrix_operator.modeladapter.snapshot import Snapshot, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,21 @@ class Word:
     ended_at_s: float
 
 
+ROUTE_AGAIN_S = 300.0
+"""How often it is looked whether somebody removed the HTTPRoute, of which no watch tells."""
+ROUTE_RETRY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How the last call about the HTTPRoute ended."""
+
+    is_made: bool = False
+    is_removed: bool = False
+    again_at_s: float = 0.0
+    """When it is called about again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """By Pod UID."""
@@ -28,15 +43,25 @@ class Memory:
     words: Mapping[str, Word] = field(default_factory=dict)
     tries: Mapping[str, Tries] = field(default_factory=dict)
     """Newer than what the annotations say, until they say the same."""
+    route: Route = Route()
+    generation: int = 0
+    """Of the spec that was decided on last; 0: none yet."""
 
 
-def remember(memory: Memory, called: Sequence[Called], pods: Sequence[PodFacts]) -> Memory:
+def remember(memory: Memory, snapshot: Snapshot) -> Memory:
     """``memory`` with what ended since, and without Pods that are gone."""
     words = dict(memory.words)
-    for call in called:
+    for call in snapshot.called:
         words[call.pod_uid] = Word(call.loads, call.verdict, call.artifact_url, call.message, call.ended_at_s)
-    known = {pod.target.uid for pod in pods}
+    known = {pod.target.uid for pod in snapshot.pods}
+    route, ended = memory.route, snapshot.route_called
+    if ended is not None:
+        is_done = not ended.error
+        again_at_s = ended.ended_at_s + (ROUTE_AGAIN_S if is_done else ROUTE_RETRY_S)
+        route = Route(ended.made and is_done, not ended.made and is_done, again_at_s)
     return Memory(
         words={uid: word for uid, word in words.items() if uid in known},
         tries={uid: tries for uid, tries in memory.tries.items() if uid in known},
+        route=route,
+        generation=memory.generation,
     )

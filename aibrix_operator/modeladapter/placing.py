@@ -1,8 +1,8 @@
 """On which Pods the adapter stays, where it is loaded, and where it is let go. Pure.
 
 A Pod is among those that *stay* while its engine has the adapter as the spec wants it. One that lost it (its engine
-restarted, another hand unloaded it) stays for one try to load it again, so that a restart does not make the status flap; when that
-fails it is dropped, because nothing may be sent to an engine that lacks the adapter.
+restarted, another hand unloaded it) stays for one try to load it again, so that a restart does not make the status
+flap; when that fails it is dropped, because nothing may be sent to an engine that lacks the adapter.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Placing:
     unloads: tuple[Standing, ...] = ()
     scheduled: tuple[str, ...] | None = None
     """Pods to write into the annotation; None: leave it."""
+    chosen: tuple[str, ...] = ()
+    """Pods that the annotation names now."""
     is_scaled_down: bool = False
     hindrance: Hindrance | None = None
     """Why none can be chosen now; None: nothing hinders."""
@@ -183,6 +185,7 @@ def _load_on_some(
         (*base.lost, *chosen),
         unloads,
         scheduled=_annotation(adapter, base, written, newly),
+        chosen=tuple(written),
         is_scaled_down=base.is_scaled_down,
         hindrance=_hindrance(others, stable) if missing > 0 and is_idle else None,
         look_after_s=min(waits, default=None),

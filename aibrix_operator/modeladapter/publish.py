@@ -49,12 +49,6 @@ class _Writing:
             self.conditions, type_, status, reason, message, generation=self.adapter.generation, now=self.now
         )
 
-    def keep(self, type_: ConditionType) -> None:
-        """As it was, but of this generation."""
-        before = find_condition(self.conditions, type_)
-        if before is not None:
-            self.say(type_, before.status is ConditionStatus.TRUE, Reason(before.reason), before.message)
-
     def has(self, type_: ConditionType, reason: Reason) -> bool:
         before = find_condition(self.adapter.status.conditions, type_)
         return before is not None and before.reason == reason and before.status is not ConditionStatus.TRUE
@@ -168,7 +162,7 @@ def _say_missing(writing: _Writing, outcome: Outcome) -> None:
         _say_failed(writing, Reason.LOADING_ERROR, failure)
         return
     is_migrating = bool(adapter.status.instances) or writing.has(ConditionType.READY, Reason.MIGRATING)
-    if is_migrating and placing.scheduled is None:
+    if is_migrating and not placing.chosen:
         writing.say(ConditionType.READY, False, Reason.MIGRATING, "its pods are gone, others are to take it")
         writing.say(ConditionType.SCHEDULED, False, Reason.RESCHEDULING, "its pods are gone, others are to take it")
         return
@@ -177,17 +171,14 @@ def _say_missing(writing: _Writing, outcome: Outcome) -> None:
         writing.say(ConditionType.SCHEDULED, False, placing.hindrance.reason, text)
         writing.say(ConditionType.READY, False, placing.hindrance.reason, text)
         return
-    if placing.scheduled:
-        _say_scheduled(writing, placing.scheduled)
-    elif adapter.status.phase is AdapterPhase.SCHEDULED:
-        writing.phase = AdapterPhase.SCHEDULED
-        writing.keep(ConditionType.SCHEDULED)
+    if placing.chosen:
+        _say_scheduled(writing, placing.chosen)
     text = f"adapter is not loaded on any of the {placing.candidates} candidate pods"
     writing.say(ConditionType.READY, False, Reason.UNAVAILABLE, text)
 
 
 def _say_scheduled(writing: _Writing, pods: Sequence[str]) -> None:
-    is_again = writing.has(ConditionType.SCHEDULED, Reason.RESCHEDULING)
+    is_again = writing.has(ConditionType.SCHEDULED, Reason.RESCHEDULING) or _is_rescheduled(writing.adapter)
     text = (
         f"ModelAdapter {writing.adapter.namespace}/{writing.adapter.name} has selected {len(pods)} pods for "
         f"scheduling: [{' '.join(pods)}]"

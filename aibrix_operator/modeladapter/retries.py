@@ -60,11 +60,14 @@ def tries_of(annotations: Mapping[str, str], pod: str, fresh_since: datetime | N
     part = pod_part(pod)
     text = annotations.get(names.RETRY_COUNT_PREFIX + part, "")
     count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
-    last_at = _time(annotations.get(names.LAST_RETRY_PREFIX + part, ""))
-    # The annotation has whole seconds: what happened within the same second came before the try.
-    if fresh_since is not None and last_at is not None and last_at < fresh_since.replace(microsecond=0):
-        return Tries()
-    return Tries(count, last_at)
+    return since(Tries(count, _time(annotations.get(names.LAST_RETRY_PREFIX + part, ""))), fresh_since)
+
+
+def since(tries: Tries, fresh_since: datetime | None) -> Tries:
+    """``tries``, unless the last one came before that moment; within the same second it came after."""
+    if fresh_since is None or tries.last_at is None or tries.last_at >= fresh_since.replace(microsecond=0):
+        return tries
+    return Tries()
 
 
 def noted(pod: str, tries: Tries) -> dict[str, str | None]:

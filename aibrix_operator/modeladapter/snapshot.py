@@ -100,6 +100,17 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteCalled:
+    """A call about the HTTPRoute that ended since the last pass."""
+
+    made: bool
+    """It was to be made; else removed."""
+    error: str
+    """Empty: it is done, or there is nothing to do."""
+    ended_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The API server's no to a Service or an EndpointSlice, until one is taken."""
 
@@ -141,9 +152,10 @@ class Snapshot:
     name_holder: str = ""
     """``namespace/name`` of an older adapter with this name; empty: the name is this one's."""
     called: Sequence[Called] = ()
+    """Oldest first."""
     in_flight: frozenset[str] = frozenset()
     """UIDs of Pods with a load or unload of this adapter under way."""
-    is_route_made: bool = True
-    """Nothing is left to do about the HTTPRoute, or nobody asked for one."""
+    route_called: RouteCalled | None = None
+    is_route_in_flight: bool = False
     now_s: float = 0.0
     """The monotonic clock of ``Listing.asked_at_s``."""

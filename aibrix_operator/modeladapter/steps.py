@@ -54,6 +54,11 @@ class MakeRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveRoute:
+    """Delete the HTTPRoute, and the ReferenceGrant that nobody else needs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Have a Pod's engine load the adapter."""
 
@@ -78,7 +83,17 @@ class Tell:
 
 
 Step: TypeAlias = (
-    AddFinalizer | RemoveFinalizer | Annotate | Publish | CreateService | WriteSlice | MakeRoute | Load | Unload | Tell
+    AddFinalizer
+    | RemoveFinalizer
+    | Annotate
+    | Publish
+    | CreateService
+    | WriteSlice
+    | MakeRoute
+    | RemoveRoute
+    | Load
+    | Unload
+    | Tell
 )
 
 
