@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UPSTREAM := .cache/upstream
+CHECKS := .cache/checks
 PEERS := .cache/peers
 TESTS ?= tests
 DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
@@ -13,7 +14,7 @@ JOBS ?= 2
 SEEDS ?= 2000
 MINUTES ?= 10
 
-.PHONY: help setup binaries upstream demo demo-vllm test simulate coverage mutate e2e lint format pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
+.PHONY: help setup binaries upstream checks demo demo-vllm test simulate coverage mutate e2e lint format pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,13 +41,21 @@ $(UPSTREAM)/.done: requirements/upstream.lock
 	@$(UPSTREAM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/upstream.lock
 	@touch $@
 
+checks: $(CHECKS)/.done ## Install checkov and pip-audit beside ours, for the chart and the dependencies
+
+$(CHECKS)/.done: requirements/checks.lock
+	@echo "installing checkov and pip-audit into $(CHECKS)"
+	@$(PYTHON) -m venv --clear $(CHECKS)
+	@$(CHECKS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/checks.lock
+	@touch $@
+
 demo: setup ## The main job in a minute: two claims share a card, a third is told why it waits
 	@$(BIN)/aibrix-operator sandbox demo
 
 demo-vllm: setup ## The same with two real vLLM processes on the CPU (downloads 8 GB once)
 	@$(BIN)/aibrix-operator sandbox demo-vllm
 
-test: setup binaries upstream ## All tests but the end-to-end ones
+test: setup binaries upstream checks ## All tests but the end-to-end ones
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q $(TESTS)
 
 coverage: setup ## Every branch of the ledger and of what decides is covered by a test that is named for it
@@ -61,11 +70,13 @@ simulate: setup ## Play SEEDS random schedules of faults against the controllers
 e2e: setup binaries upstream ## End-to-end tests: real processes, one file a user story
 	@$(BIN)/python -m pytest -q e2e # one process: two would wait for the lock of upstream's sidecar
 
-lint: setup ## Formatter, linter, types, layers
+lint: setup checks ## Formatter, linter, types, layers, licences, known holes
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m supply.licences
+	@$(BIN)/python -m supply.audit $(CHECKS)/bin/pip-audit
 
 format: setup ## Format and mend what can be mended
 	@$(BIN)/ruff check --fix --quiet . || true
@@ -88,6 +99,7 @@ lock: setup ## Lock the dependencies anew
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group dev --extra local pyproject.toml -c requirements/runtime.lock -o requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/upstream.in -o requirements/upstream.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/peers.in -o requirements/peers.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/checks.in -o requirements/checks.lock
 
 bench-controller: setup binaries ## Our controller beside controller-runtime and kopf, 3,000 objects each
 	@$(BIN)/python -m bench.controller
