@@ -148,16 +148,26 @@ class Looker:
 
 @contextlib.asynccontextmanager
 async def connect(kubeconfig: Path | None, runtime_token: str | None, read_s: float = READ_S) -> AsyncIterator[Looker]:
-    """A looker for the cluster of ``kubeconfig``, else of ``KUBECONFIG``, else of ``~/.kube/config``, else for the one
-    that this process runs in. CannotLook when none of them describes a cluster."""
+    """A looker for a cluster, found as ``connect_cluster`` says."""
+    async with (
+        connect_cluster(kubeconfig) as cluster,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+    ):
+        yield Looker(cluster, RuntimeClient(session, runtime_token), read_s)
+
+
+@contextlib.asynccontextmanager
+async def connect_cluster(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
+    """The cluster of ``kubeconfig``, else of ``KUBECONFIG``, else of ``~/.kube/config``, else the one that this process
+    runs in. CannotLook when none of them describes a cluster."""
     path = kubeconfig or _default_kubeconfig()
     where = f"in {path}" if path else "here: neither KUBECONFIG nor ~/.kube/config is there, and this is no Pod"
     try:
         cluster = await Cluster.connect(path)
     except Exception as error:  # the client's own errors, and whatever reading the file or an exec plugin brings
         raise CannotLook(f"no cluster to look at {where}: {error}") from error
-    async with cluster, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        yield Looker(cluster, RuntimeClient(session, runtime_token), read_s)
+    async with cluster:
+        yield cluster
 
 
 async def explain(kubeconfig: Path | None, runtime_token: str | None, namespace: str, name: str) -> ClaimReport:
