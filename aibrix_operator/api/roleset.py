@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, WithJsonSchema
 from aibrix_operator.api import orchestration
 from aibrix_operator.api.gang import SchedulingStrategyField
 from aibrix_operator.api.orchestration import ConditionList, DisruptionTolerance, IntOrPercent, PodTemplate
-from aibrix_operator.api.schema import Contract, Extend, Int32, Kind, PrinterColumn, rule_unless
+from aibrix_operator.api.schema import Contract, Extend, Int32, Int64, Kind, PrinterColumn, rule_unless
 
 _VOLCANO = "self.schedulingStrategy.volcanoSchedulingStrategy"
 _HAD = _VOLCANO.replace("self.", "old.")
@@ -215,6 +215,8 @@ RoleStatuses = Annotated[
 class RoleSetStatus(Contract):
     """What was seen."""
 
+    observed_generation: Int64 = 0
+    """The generation that this was written for; 0 where AIBrix's own controller wrote it."""
     roles: RoleStatuses = ()
     """The roles, counted."""
     conditions: ConditionList = ()

@@ -17,6 +17,7 @@ from aibrix_operator.modelclaim import reconcile
 from aibrix_operator.modelclaim.controller import ModelClaimController
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api.client import RuntimeClient
+from aibrix_operator.stormservice import kinds as stormservice
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def host(parts: Parts) -> Hosted:
     reconcile.attach(world)
     claims = ModelClaimController(world)
     hub = Hub(parts.writer, parts.cluster, parts.recorder, parts.namespace)
-    keyed: list[Controller] = []
+    keyed: list[Controller] = [*stormservice.controllers(hub)]
     caches = hub.caches.watched
     return Hosted(
         [claims, *keyed],
