@@ -34,12 +34,10 @@ class PrefixCacheKnobs:
 class PrefixBalanceKnobs:
     """``routingConfig.prefixBalance``"""
 
-    fading_s: float = 20.0
+    fading_s: float = 8.0
     """Time constant in which work that an engine was given is forgotten."""
-    move_weight: float = 1.25
-    """How much more than its price an engine must have been given before a session moves away from its cache."""
-    cheap_bytes: float = 4000.0
-    """A move may cost so much. What it costs above that weighs three times more: short sessions move, not long ones."""
+    evenness: float = 40.0
+    """How steep the price of work is: an engine that was given 1 % more than the mean takes this much per cent more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +184,7 @@ _KNOBS: Final = (
         "AIBRIX_PREFIX_CACHE_STANDARD_DEVIATION_FACTOR", "standardDeviationFactor",
     ),
     _Knob("prefix_balance", "fading_s", _real(0.0, above=True), _PREFIX_BALANCE + "FADING_SECONDS", "fadingSeconds"),
-    _Knob("prefix_balance", "move_weight", _real(0.0), _PREFIX_BALANCE + "MOVE_WEIGHT", "moveWeight"),
-    _Knob("prefix_balance", "cheap_bytes", _real(0.0), _PREFIX_BALANCE + "CHEAP_BYTES", "cheapBytes"),
+    _Knob("prefix_balance", "evenness", _real(0.0, 500.0), _PREFIX_BALANCE + "EVENNESS", "evenness"),
     _Knob("preble", "target_gpu", _one_of("A6000", "V100"), "AIBRIX_PREBLE_TARGET_GPU", "targetGPU"),
     _Knob("preble", "decoding_length", _whole(0), "AIBRIX_PREBLE_DECODING_LENGTH", "decodingLength"),
     _Knob("vtc", "max_pod_load", _real(0.0, above=True), _VTC + "MAX_POD_LOAD", "maxPodLoad"),

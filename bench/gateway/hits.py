@@ -1,6 +1,6 @@
-"""Hits of prefix caches and even work at once: ``python -m bench.gateway.hits``.
+"""Hits of prefix caches and even work at once: ``python -m bench.gateway.hits --seed 20 --seed 21``.
 
-A simulation with one seed. 2,000 sessions begin at random moments; each opens with one of 50 system prompts (Zipf,
+A simulation. 2,000 sessions begin at random moments; each opens with one of 50 system prompts (Zipf,
 exponent 1.0) and grows by an answer and a question with each turn. 8 engines keep blocks of prompts in LRU caches, each
 of a quarter of all blocks that occur. The strategies are the gateway's own, with its own table; engines are played.
 
@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from statistics import mean
+from statistics import mean, median
+from typing import Annotated
+
+import typer
 
 from aibrix_operator.gateway.knobs import Knobs
 from aibrix_operator.gateway.loads import Loads
@@ -29,11 +32,7 @@ from aibrix_operator.gateway.strategies.book import StrategyBook
 from aibrix_operator.gateway.strategies.session_affinity import rendezvous
 from aibrix_operator.gateway.view import Endpoint, Model
 
-SEED = 20
 SYSTEM_PROMPTS = 50
-SESSIONS = 2000
-ENGINES = 8
-HORIZON_S = 120.0
 WINDOW_S = 10.0
 TOKENS_PER_BLOCK = 32
 SHARED_AFTER_S = 0.05
@@ -51,17 +50,31 @@ class Turn:
     runs_s: float
 
 
-def workload(seed: int = SEED) -> list[Turn]:
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is played."""
+
+    sessions: int = 2000
+    engines: int = 8
+    horizon_s: float = 120.0
+
+    def model(self) -> Model:
+        """Served by all engines."""
+        names = range(self.engines)
+        return Model("m", tuple(Endpoint("m", "ns", f"p{i}", f"u{i}", f"10.0.0.{i}:8000") for i in names))
+
+
+def workload(seed: int, scale: Scale) -> list[Turn]:
     """All requests in their order. Lengths are in tokens, and short last blocks are left out, as in the gateway."""
     random = Random(seed)
     weights = [1 / rank for rank in range(1, SYSTEM_PROMPTS + 1)]
     systems = [_blocks(random, random.uniform(500, 2000)) for _ in weights]
     turns: list[Turn] = []
-    for session in range(SESSIONS):
-        at_s = random.uniform(0, HORIZON_S)
+    for session in range(scale.sessions):
+        at_s = random.uniform(0, scale.horizon_s)
         prompt = list(random.choices(systems, weights)[0])
         answer = 0.0
-        while at_s < HORIZON_S:
+        while at_s < scale.horizon_s:
             prompt += _blocks(random, answer + random.uniform(50, 400))
             answer = random.uniform(100, 500)
             runs_s = answer / 80
@@ -98,6 +111,7 @@ class Cache:
 class Outcome:
     """Of one strategy."""
 
+    engines: int
     blocks: int = 0
     hits: int = 0
     work: dict[int, list[int]] = field(default_factory=dict)
@@ -106,7 +120,7 @@ class Outcome:
     def add(self, turn: Turn, engine: int, hits: int) -> None:
         self.blocks += len(turn.blocks)
         self.hits += hits
-        window = self.work.setdefault(int(turn.at_s // WINDOW_S), [0] * ENGINES)
+        window = self.work.setdefault(int(turn.at_s // WINDOW_S), [0] * self.engines)
         window[engine] += (len(turn.blocks) - hits) * TOKENS_PER_BLOCK
 
     @property
@@ -121,11 +135,11 @@ class Outcome:
 class Gateway:
     """One gateway that decides: a table, a book, loads and a random source of its own."""
 
-    def __init__(self, model: Model, text: str, number: int) -> None:
+    def __init__(self, model: Model, text: str, number: int, table_blocks: int) -> None:
         self.now_s = START_S
         self.model = model
         self.loads = Loads()
-        self.table = PrefixTable(PrefixSettings(block_bytes=4 * TOKENS_PER_BLOCK))
+        self.table = PrefixTable(PrefixSettings(block_bytes=4 * TOKENS_PER_BLOCK, capacity=table_blocks))
         self.share = PrefixShare(self.table, {model.name: model}, lambda: self.now_s)
         self.share.announce_to(lambda: None)
         self.routing: Routing = StrategyBook(prefixes=self.table).compile(text, Knobs())
@@ -144,17 +158,25 @@ class Gateway:
         return endpoint
 
 
-Placer = Callable[[Turn], Endpoint]
-
-
 def run(
-    turns: Sequence[Turn], capacity: int, model: Model, text: str, gateways: int = 1, *, shares: bool = True
+    turns: Sequence[Turn],
+    capacity: int,
+    model: Model,
+    text: str,
+    gateways: int = 1,
+    *,
+    shares: bool = True,
+    table_blocks: int | None = None,
 ) -> Outcome:
-    """Play all turns. Each comes to any of ``gateways``; with ``shares`` they tell each other what they placed."""
-    every = [Gateway(model, text, number) for number in range(gateways)]
+    """Play all turns. Each comes to any of ``gateways``; with ``shares`` they tell each other what they placed.
+
+    ``capacity``: blocks of an engine's cache. ``table_blocks``: of a gateway's table; None: as many as all caches hold.
+    """
+    table_blocks = table_blocks or capacity * len(model.endpoints)
+    every = [Gateway(model, text, number, table_blocks) for number in range(gateways)]
     caches = [Cache(capacity) for _ in model.endpoints]
     place_of = {endpoint: place for place, endpoint in enumerate(model.endpoints)}
-    random, outcome = Random(1), Outcome()
+    random, outcome = Random(1), Outcome(len(model.endpoints))
     running: list[tuple[float, int, int]] = []
     news: list[tuple[float, int]] = []
     for turn in turns:
@@ -186,42 +208,59 @@ def _tell(every: Sequence[Gateway], number: int) -> None:
 def rendezvous_hashing(turns: Sequence[Turn], capacity: int, model: Model) -> Outcome:
     """Each session at the engine that its name hashes to."""
     caches = {endpoint: Cache(capacity) for endpoint in model.endpoints}
-    outcome = Outcome()
+    outcome = Outcome(len(model.endpoints))
     for turn in turns:
         endpoint = rendezvous(f"session-{turn.session}", model.endpoints)
         outcome.add(turn, model.endpoints.index(endpoint), caches[endpoint].serve(turn.blocks))
     return outcome
 
 
-def play(seed: int = SEED) -> tuple[float, dict[str, Outcome]]:
+def pooled(turns: Sequence[Turn], engines: int) -> tuple[float, int]:
+    """The hit rate of one cache as big as all engines' together, and the blocks of one engine's cache."""
+    capacity = len({block for turn in turns for block in turn.blocks}) // 4
+    cache = Cache(capacity * engines)
+    hits = sum(cache.serve(turn.blocks) for turn in turns)
+    return hits / sum(len(turn.blocks) for turn in turns), capacity
+
+
+def play(seed: int, scale: Scale) -> tuple[float, dict[str, Outcome]]:
     """The pooled cache's hit rate, and what each strategy came to."""
-    turns = workload(seed)
-    working_set = len({block for turn in turns for block in turn.blocks})
-    capacity = working_set // 4
-    pooled = Cache(capacity * ENGINES)
-    hits = sum(pooled.serve(turn.blocks) for turn in turns)
-    rate = hits / sum(len(turn.blocks) for turn in turns)
-    model = Model("m", tuple(Endpoint("m", "ns", f"p{i}", f"u{i}", f"10.0.0.{i}:8000") for i in range(ENGINES)))
+    turns, model = workload(seed, scale), scale.model()
+    rate, capacity = pooled(turns, scale.engines)
     outcomes = {text: run(turns, capacity, model, text) for text in ("random", "least-request")}
     outcomes["plain HRW of the session"] = rendezvous_hashing(turns, capacity, model)
-    outcomes["prefix-cache"] = run(turns, capacity, model, "prefix-cache")
-    outcomes["prefix-balance"] = run(turns, capacity, model, "prefix-balance")
-    outcomes["prefix-cache, two gateways"] = run(turns, capacity, model, "prefix-cache", 2)
-    outcomes["prefix-balance, two gateways"] = run(turns, capacity, model, "prefix-balance", 2)
+    for text in ("prefix-cache", "prefix-balance"):
+        outcomes[text] = run(turns, capacity, model, text)
+        outcomes[f"{text}, two gateways"] = run(turns, capacity, model, text, 2)
     outcomes["prefix-balance, two that share nothing"] = run(turns, capacity, model, "prefix-balance", 2, shares=False)
+    standard = PrefixSettings().capacity
+    small = run(turns, capacity, model, "prefix-balance", table_blocks=standard)
+    outcomes[f"prefix-balance, table of {standard:,} blocks"] = small
     return rate, outcomes
 
 
-def main() -> None:
+def main(
+    seed: Annotated[list[int], typer.Option(help="Repeatable; the table tells of all of them.")],
+) -> None:
     """Print the table."""
-    rate, outcomes = play()
-    print(f"seed {SEED}: one pooled cache hits {rate:.1%} of all blocks")
-    print("| strategy | hits | of the pooled cache's | busiest engine, mean of windows | worst window |")
-    print("|---|---:|---:|---:|---:|")
-    for name, outcome in outcomes.items():
-        windows, hits = outcome.unevenness(), outcome.hit_rate
-        print(f"| {name} | {hits:.1%} | {hits / rate:.1%} | {mean(windows):.3f} | {max(windows):.3f} |")
+    of_pooled: dict[str, list[float]] = {}
+    worst: dict[str, list[float]] = {}
+    means: dict[str, list[float]] = {}
+    for number in seed:
+        rate, outcomes = play(number, Scale())
+        print(f"seed {number}: one pooled cache hits {rate:.1%} of all blocks")
+        for name, outcome in outcomes.items():
+            windows, hits = outcome.unevenness(), outcome.hit_rate / rate
+            of_pooled.setdefault(name, []).append(hits)
+            means.setdefault(name, []).append(mean(windows))
+            worst.setdefault(name, []).append(max(windows))
+            print(f"  {name}: {hits:.1%}, windows {' '.join(f'{window:.3f}' for window in windows)}")
+    print("| strategy | of the pooled hits: least | median | busiest engine, mean | worst window: median | worst |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, hits_of in of_pooled.items():
+        even = f"{mean(means[name]):.3f} | {median(worst[name]):.3f} | {max(worst[name]):.3f}"
+        print(f"| `{name}` | {min(hits_of):.1%} | {median(hits_of):.1%} | {even} |")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,9 +1,11 @@
 """``prefix-balance``: hits of the prefix cache and even work at once.
 
-Engines differ in what a prompt costs them (the part that they do not have), and in what they were given of late. The
-one at which both together are least serves. So a new session, which costs about the same everywhere, goes where least
-was given, and evens out what sessions that stay at their engine's cache make uneven; and a session moves when its
-engine was given more than others by as much as the move costs.
+Engines differ in what a prompt costs them (the part that they do not have), and in what they were given of late. Work
+has a price that grows fast with what an engine was given beside the mean of all; the engine where the prompt's work
+comes cheapest serves. So a new session, which costs about the same everywhere, goes where least was given, and evens
+out what sessions that stay at their engine's cache make uneven; where that is not enough sessions move, short ones first.
+
+The price is relative: a model of little traffic is evened out as one of much is, and no figure has to fit its prompts.
 """
 
 from __future__ import annotations
@@ -27,10 +29,18 @@ PER_REQUEST_BYTES: Final = 64.0
 """What a request costs beside its prompt, so that empty prompts are spread too."""
 TURN_BYTES: Final = 2048.0
 """What a chat grows by, more or less: an answer and a question."""
-DEAR_WEIGHT: Final = 3.0
-"""Of what a move costs above ``cheap_bytes``: moving many short sessions evens out more for less than one long one."""
+OWN_SHARE: Final = 0.25
+"""Of a request's own work that counts for its price. With a quarter two gateways kept windows of the benchmark's
+workload evener than with half or all of it, at the same hits."""
+_LARGEST_EXPONENT: Final = 500.0
+"""What would be dearer is as dear, so that no price overflows."""
 FORGOTTEN_S: Final = 600.0
 """An engine that was given nothing for so long is forgotten; of its work nothing is left."""
+
+
+def _price(share: float, evenness: float) -> float:
+    """Of a byte of work at an engine that was given ``share`` times the mean: 1 at the mean."""
+    return math.exp(min(_LARGEST_EXPONENT, evenness * (share - 1)))
 
 
 class _Work:
@@ -74,19 +84,18 @@ class PrefixBalance:
         return choosing.lowest(ask, self.scores(ask))
 
     def scores(self, ask: Ask) -> Sequence[float | None]:
-        """Bytes: work of late, and what this prompt adds."""
+        """Bytes of work, each at its engine's price."""
         work = self._work.get(ask.model.name, {})
         knobs, now_s = ask.knobs.prefix_balance, ask.now_s
         costs = self._costs(ask, ask.candidates)
-        least = min(costs)
-        scores: list[float | None] = []
-        for endpoint, cost in zip(ask.candidates, costs, strict=True):
-            given = work.get(endpoint.incarnation)
-            so_far = 0.0 if given is None else given.at(now_s, knobs.fading_s)
-            price = cost - least
-            dear = max(0.0, price - knobs.cheap_bytes)
-            scores.append(so_far + least + knobs.move_weight * price + DEAR_WEIGHT * dear)
-        return scores
+        known = [work.get(endpoint.incarnation) for endpoint in ask.candidates]
+        given = [0.0 if so_far is None else so_far.at(now_s, knobs.fading_s) for so_far in known]
+        # This request is of the work too, so that the mean is never 0.
+        mean = (sum(given) + min(costs)) / len(given)
+        return [
+            cost * _price((so_far + OWN_SHARE * cost) / mean, knobs.evenness)
+            for cost, so_far in zip(costs, given, strict=True)
+        ]
 
     def admitted(self, ask: Ask, endpoint: Endpoint) -> None:
         """It has the prompt from now on, and has had the work of it."""
