@@ -133,6 +133,7 @@ class DecidingExchange:
             return self._refused(user, asked)
         asked.user = user
         request = entry.parse(question, asked.id, name)
+        question.let_go()
         # What waits holds its prompt, and need not hold its body too.
         del question
         if isinstance(request, Refuse):

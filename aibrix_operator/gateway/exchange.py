@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 Headers: TypeAlias = Sequence[tuple[str, str]]
 """(lower-case name, value)"""
+
+
+def _keep() -> None:
+    """The body's memory is its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,7 +23,9 @@ class Question:
     """With its query."""
     headers: Mapping[str, str]
     """Lower-case name → value, of those that Envoy hands on; a header sent twice has its values joined by a comma."""
-    body: bytes
+    body: bytes | memoryview
+    let_go: Callable[[], None] = _keep
+    """To be called when the body was read: its memory is used for another one from then on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +44,9 @@ class Refused:
 
     status: int
     headers: Headers
-    body: bytes
+    body: bytes | memoryview
+    let_go: Callable[[], None] = _keep
+    """To be called when the body was read: its memory is used for another one from then on."""
 
 
 Answer: TypeAlias = Forwarded | Refused

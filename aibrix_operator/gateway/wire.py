@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, cast
 
 import httptools
@@ -206,7 +207,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        known = _READ.get(name.lower())
+        lower = name.lower()
+        if lower == b"content-length":
+            self._length = int(value)  # the parser has checked it
+            return
+        known = _READ.get(lower)
         if known is None:
             return
         text = value.decode("latin-1")
@@ -238,9 +243,14 @@ class _Connection(asyncio.BufferedProtocol):
         if self._body_bytes > limit:
             asked = Refuse(413, f"the request body is larger than {limit} bytes")
         else:
-            body = self._whole_body()
             method = self._parser.get_method().decode("latin-1")
-            asked = Question(method, self._url.decode("latin-1"), self._headers, body)
+            url = self._url.decode("latin-1")
+            if self._long is None:
+                body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+                asked = Question(method, url, self._headers, body)
+            else:
+                view = memoryview(self._long)[: self._length]
+                asked = Question(method, url, self._headers, view, partial(self._server.give_back, self._long))
         self._url = b""
         self._headers = {}
         self._body = []
@@ -251,14 +261,6 @@ class _Connection(asyncio.BufferedProtocol):
             self._queue.append(asked)
         else:
             self._ask(asked)
-
-    def _whole_body(self) -> bytes:
-        if self._long is None:
-            return self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        with memoryview(self._long) as place:
-            body = bytes(place[: self._length])
-        self._server.give_back(self._long)
-        return body
 
     # answering
 

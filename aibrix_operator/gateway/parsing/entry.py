@@ -86,7 +86,7 @@ def _parse_form(question: Question, api: Api, request_id: str, user: str | None)
     if content_type.partition(";")[0].strip().lower() != forms.FORM_TYPE:
         return refusals.bad_body("audio requests must use multipart/form-data content-type")
     try:
-        form = forms.parse(content_type, question.body)
+        form = forms.parse(content_type, bytes(question.body))
     except forms.FormError as error:
         return refusals.bad_form(str(error))
     return Request(

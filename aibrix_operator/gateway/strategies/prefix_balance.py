@@ -3,7 +3,8 @@
 Engines differ in what a prompt costs them (the part that they do not have), and in what they were given of late. Work
 has a price that grows fast with what an engine was given beside the mean of all; the engine where the prompt's work
 comes cheapest serves. So a new session, which costs about the same everywhere, goes where least was given, and evens
-out what sessions that stay at their engine's cache make uneven; where that is not enough sessions move, short ones first.
+out what sessions that stay at their engine's cache make uneven; where that is not enough sessions move, short ones
+first.
 
 The price is relative: a model of little traffic is evened out as one of much is, and no figure has to fit its prompts.
 """

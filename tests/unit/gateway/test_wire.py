@@ -125,7 +125,9 @@ def test_connections_that_share_a_buffer_do_not_mix_their_bodies(tmp_path):
         return exchange.questions
 
     questions = uvloop.run(play())
-    assert sorted(question.body for question in questions) == sorted(b for seed in range(4) for b in bodies_of(seed))
+    assert sorted(bytes(question.body) for question in questions) == sorted(
+        b for seed in range(4) for b in bodies_of(seed)
+    )
 
 
 async def test_a_body_in_chunks_is_whole(tmp_path):
@@ -150,6 +152,31 @@ async def test_two_long_bodies_at_once_do_not_meet(tmp_path):
             assert (await end.read())[0] == 200
         other.writer.close()
     assert [question.body for question in exchange.questions] == [b"b" * 200_000, b"a" * 200_000]
+
+
+async def test_a_long_body_is_read_in_few_pieces(tmp_path, monkeypatch):
+    """Small ones cost the loop far more."""
+    pieces = []
+    updated = wire._Connection.buffer_updated
+    monkeypatch.setattr(
+        wire._Connection, "buffer_updated", lambda self, size: (pieces.append(size), updated(self, size))[1]
+    )
+    async with asking(Exchange(), tmp_path / "s") as (_, envoy):
+        assert await send_bodies(envoy, [b"a" * 220_000], 1 << 30) == [200]
+    assert max(pieces) > 16_384
+
+
+async def test_a_body_that_was_read_makes_room_for_the_next(tmp_path):
+    """And one that was not is left alone."""
+    exchange = Exchange()
+    async with asking(exchange, tmp_path / "s") as (_, envoy):
+        for letter in (b"a", b"b", b"c"):
+            assert await send_bodies(envoy, [letter * 100_000], 1 << 30) == [200]
+            if letter == b"b":
+                exchange.questions[-1].let_go()
+    first, second, third = (question.body for question in exchange.questions)
+    assert (first, second, third) == (b"a" * 100_000, b"c" * 100_000, b"c" * 100_000)
+    assert second.obj is third.obj
 
 
 async def test_both_ends_get_their_own_target_pod_and_one_copy_of_what_they_share(tmp_path):
