@@ -131,6 +131,13 @@ class StormCluster(KeyedCluster):
         change(next(r for r in spec["template"]["spec"]["roles"] if r["name"] == role))
         self.edit(name, template=spec["template"])
 
+    def set_images(self, name: str, image: str) -> None:
+        """The image of every role."""
+        spec = copy.deepcopy(self.find(STORMSERVICES, name)["spec"])
+        for changed in spec["template"]["spec"]["roles"]:
+            changed["template"]["spec"]["containers"][0]["image"] = image
+        self.edit(name, template=spec["template"])
+
     def set_image(self, name: str, role: str, image: str) -> None:
         self.edit_role(name, role, lambda r: r["template"]["spec"]["containers"][0].update(image=image))
 

@@ -153,6 +153,8 @@ class KeyedController(Generic[S, M]):
                 await self._list(resource, key[0] or None)
                 self._unsure[key].discard(resource)
             self._unsure.pop(key, None)
+            if self._calls is None:
+                return  # the term ended before the pass began
             own = self._own.get(key)
             plan = None if own is None else self._plan(key, own)
             if own is None or plan is None:

@@ -302,7 +302,8 @@ class _Pass:
         for pod in role.pods:
             if not pod.is_active:
                 continue
-            self.gates += in_place.open_gate(pod)
+            if pod.labels.get(orchestration.HASH_LABEL) == role.hash:
+                self.gates += in_place.open_gate(pod)
             if in_place.target_of(pod) == role.hash and role.role.update_strategy.type is RoleUpdateType.IN_PLACE:
                 gate, patches, told = in_place.advance(pod, render.revision_labels(self.view.roleset, role.role.name))
                 self.gates += gate

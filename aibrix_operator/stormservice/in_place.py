@@ -75,7 +75,8 @@ def advance(pod: Pod, revision_labels: Mapping[str, str]) -> tuple[list[Call], l
 
 
 def open_gate(pod: Pod) -> list[Call]:
-    """A Pod with our readiness gate that is not being updated is in service: nobody else would say so."""
+    """A Pod of the present template with our readiness gate that is not being updated is in service: nobody else would
+    say so. One of another template may be on its way out of service."""
     return [] if target_of(pod) or _gate(pod) in (None, "True") else [_set_gate(pod, "True")]
 
 

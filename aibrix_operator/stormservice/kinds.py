@@ -20,7 +20,7 @@ from aibrix_operator.controller.kind import Reads, View, children
 from aibrix_operator.controller.steps import Call, Create, Finished, Moment, Note, Plan, SetStatus, Step
 from aibrix_operator.stormservice import decide_podset, decide_roleset, decide_storm, publish
 from aibrix_operator.stormservice.in_place import SetGate
-from aibrix_operator.stormservice.memory import Memory, ReadGroups, problems
+from aibrix_operator.stormservice.memory import GATE_AGAIN_S, Memory, ReadGroups, problems
 from aibrix_operator.stormservice.outline import Outline, sooner, warn
 from aibrix_operator.stormservice.resources import (
     POD_GROUPS,
@@ -118,7 +118,7 @@ class PodSetKind(_Performs):
         if refusal:
             outline = replace(outline, notes=(*outline.notes, warn(Reason.RECONCILE_ERROR, refusal)))
         status = None if podset.is_terminating else publish.podset_status(view)
-        return _planned(outline, look, status, memory, PODS_AT_FIRST, refusal)
+        return _planned(outline, look, status, memory, PODS_AT_FIRST, now, refusal)
 
 
 class RoleSetKind(_Performs):
@@ -151,7 +151,7 @@ class RoleSetKind(_Performs):
         view = replace(snapshot.view, groups=memory.groups or PodGroups())
         outline = decide_roleset.decide(view, now.wall, memory.max_creates)
         status = None if roleset.is_terminating else publish.roleset_status(view, error, now.wall)
-        return _planned(outline, look, status, memory, PODS_AT_FIRST, error)
+        return _planned(outline, look, status, memory, PODS_AT_FIRST, now, error)
 
 
 class StormServiceKind:
@@ -196,7 +196,7 @@ class StormServiceKind:
         outline = decision.outline
         outline = replace(outline, steps=_at_most(outline.steps, memory.max_creates))
         if storm.is_terminating:
-            return _planned(outline, None, None, memory, ROLESETS_AT_FIRST, error)
+            return _planned(outline, None, None, memory, ROLESETS_AT_FIRST, now, error)
         status = publish.storm_status(view, decision.resolution, collisions, error, now.wall)
         again_s = publish.look_again_s(status, storm.spec.paused, storm.spec.progress_deadline_seconds, now.wall)
         is_news = error != _told_failure(storm)
@@ -206,7 +206,7 @@ class StormServiceKind:
             look_again_s=sooner(outline.look_again_s, again_s),
         )
         has_collided = collisions != storm.status.collision_count
-        return _planned(outline, None, status, memory, ROLESETS_AT_FIRST, error, must_tell=has_collided)
+        return _planned(outline, None, status, memory, ROLESETS_AT_FIRST, now, error, must_tell=has_collided)
 
     async def perform(self, call: Call) -> Any:
         """StormServices make no calls."""
@@ -219,20 +219,22 @@ def _planned(
     status: BaseModel | None,
     memory: Memory,
     first: int,
+    now: Moment,
     error: str,
     *,
     must_tell: bool = False,
 ) -> tuple[Plan, Memory]:
     """The plan of an outline. Where it writes, the pass that follows at once has better figures for the status."""
     steps = list(memory.unasked(outline.steps))
+    again_s = outline.look_again_s if len(steps) == len(outline.steps) else sooner(outline.look_again_s, GATE_AGAIN_S)
     notes, memory = memory.untold(outline.notes)
-    memory = memory.after(steps, first, is_refused=bool(error))
+    memory = memory.after(steps, first, now.monotonic_s, is_refused=bool(error))
     if look is not None:
         steps.append(look)
     is_writing = any(not isinstance(step, Call) for step in steps)
     if status is not None and (not is_writing or error or must_tell):
         steps.append(SetStatus(status.model_dump(mode="json", by_alias=True, exclude_none=True)))
-    return Plan(tuple(steps), notes, outline.look_again_s), memory
+    return Plan(tuple(steps), notes, again_s), memory
 
 
 def _at_most(steps: Sequence[Step], creates: int) -> tuple[Step, ...]:

@@ -19,6 +19,8 @@ MAX_CREATES = 500
 STANDING = frozenset({Reason.TOPOLOGY_PENDING.value})
 """Reasons of Events about something that lasts: told once for each message."""
 GROUPS_LANE = "podgroups"
+GATE_AGAIN_S = 5.0
+"""A gate is set again so long after the Pod did not change by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Memory:
     few times."""
     told: frozenset[tuple[str, str]] = frozenset()
     """Reasons and messages of standing Events that were told."""
-    gates: frozenset[tuple[str, str]] = frozenset()
-    """Pods (UID and version) whose readiness gate we have set, until the watch shows that."""
+    gates: tuple[tuple[str, str, float], ...] = ()
+    """Pods (UID and version) whose readiness gate we have set, and when: until the watch shows another version."""
     groups: PodGroups | None = None
     """The last reading of its PodGroups; None while they are not known."""
     groups_s: float = -inf
@@ -53,9 +55,7 @@ class Memory:
             what = one.step.what if isinstance(one.step, Call) else None
             if isinstance(what, ReadGroups) and isinstance(one.value, PodGroups):
                 memory = replace(memory, groups=one.value, groups_s=now_s)
-            elif isinstance(what, SetGate) and one.error is not None:
-                memory = replace(memory, gates=frozenset())
-        return memory
+        return replace(memory, gates=tuple(g for g in memory.gates if now_s - g[2] < GATE_AGAIN_S))
 
     def next_look(self, owner: Seen, kind: str, strategy: SchedulingStrategy | None, now_s: float) -> Call | None:
         """Read the owner's PodGroups where they are asked for and not known of late."""
@@ -64,9 +64,9 @@ class Memory:
             return None
         return Call(GROUPS_LANE, ReadGroups(chosen[0], owner.namespace, f"{gangs.label_of(kind)}={owner.name}"))
 
-    def after(self, steps: Iterable[Step], first: int, *, is_refused: bool) -> Memory:
+    def after(self, steps: Iterable[Step], first: int, now_s: float, *, is_refused: bool) -> Memory:
         """What to remember of a plan of ``steps``. ``first``: creations that a first pass may try."""
-        groups, max_creates, gates = self.groups, self.max_creates, set(self.gates)
+        groups, max_creates, gates = self.groups, self.max_creates, list(self.gates)
         if is_refused:
             max_creates = first
         elif any(isinstance(step, Create) for step in steps):
@@ -75,18 +75,17 @@ class Memory:
             if not isinstance(step, Call) and _is_about_groups(step):
                 groups = None  # read again before anything is decided by them
             elif isinstance(step, Call) and isinstance(step.what, SetGate):
-                gates.add((step.lane, step.what.version))
-        return replace(self, groups=groups, max_creates=max_creates, gates=frozenset(gates))
+                gates.append((step.lane, step.what.version, now_s))
+        return replace(self, groups=groups, max_creates=max_creates, gates=tuple(gates))
 
     def unasked(self, steps: Iterable[Step]) -> tuple[Step, ...]:
-        """``steps`` less the gates that we have set in this very version of their Pods."""
+        """``steps`` less the gates that we have just set in this very version of their Pods."""
+        asked = {gate[:2] for gate in self.gates}
         return tuple(
             step
             for step in steps
             if not (
-                isinstance(step, Call)
-                and isinstance(step.what, SetGate)
-                and (step.lane, step.what.version) in self.gates
+                isinstance(step, Call) and isinstance(step.what, SetGate) and (step.lane, step.what.version) in asked
             )
         )
 
