@@ -16,7 +16,7 @@ from e2e.nodes import provider
 from e2e.nodes.provider import Cluster
 
 NODES = ("node-a", "node-b")
-GPUS_PER_NODE = 3
+GPUS_PER_NODE = 6
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from e2e.api import ApiServer, eventually
+from e2e.cluster import images
 from e2e.nodes.tools_image import TOOLS_IMAGE
+from image import rootfs
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -63,8 +65,22 @@ def run(
 ) -> tuple[int, str]:
     """Run a shell script in a Pod of its own; its exit status and what it wrote."""
     name = f"run-{uuid.uuid4().hex[:8]}"
+    return _run(api, namespace, pod(name, ["/bin/sh", "-c", script], node=node, labels=labels))
+
+
+def run_python(api: ApiServer, namespace: str, script: str, arguments: Sequence[str] = ()) -> str:
+    """What a Python script writes, in a Pod of the project's own image that has no token of anybody."""
+    made = pod(f"python-{uuid.uuid4().hex[:8]}", [f"/usr/local/bin/{rootfs.PYTHON}", "-c", script, *arguments])
+    made["spec"]["containers"][0]["image"] = images.OPERATOR
+    status, said = _run(api, namespace, made)
+    assert status == 0, said
+    return said
+
+
+def _run(api: ApiServer, namespace: str, made: dict[str, Any]) -> tuple[int, str]:
     path = f"/api/v1/namespaces/{namespace}/pods"
-    api.create(path, pod(name, ["/bin/sh", "-c", script], node=node, labels=labels))
+    name = made["metadata"]["name"]
+    api.create(path, made)
 
     def ended() -> dict[str, Any] | None:
         seen = api.get(f"{path}/{name}")

@@ -40,8 +40,19 @@ class WarmPool:
     name: str
 
     @staticmethod
-    def create(api: ApiServer, name: str, replicas: int) -> WarmPool:
-        api.create(f"/apis/apps/v1/namespaces/{POOLS}/deployments", deployment(name, replicas))
+    def create(
+        api: ApiServer, name: str, replicas: int, *, node: str | None = None, preferred: str | None = None
+    ) -> WarmPool:
+        """On any node, on ``node`` alone, or on ``preferred`` while it takes Pods."""
+        made = deployment(name, replicas)
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node or preferred]}]}]
+        affinity: dict[str, Any] = {}
+        if node is not None:
+            affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+        elif preferred is not None:
+            affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [{"weight": 100, "preference": terms[0]}]
+        made["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": affinity}
+        api.create(f"/apis/apps/v1/namespaces/{POOLS}/deployments", made)
         return WarmPool(api, name)
 
     def pods(self) -> list[dict[str, Any]]:
