@@ -78,9 +78,11 @@ def test_envoy_is_configured_with_the_words_that_the_gateway_is_started_with():
 
 
 def test_a_gateway_pod_is_given_longer_than_its_requests():
-    pod = render({"gateway": {"graceSeconds": 300}}).pod("aibrix-gateway")
-    assert "--grace=300" in pod["spec"]["containers"][0]["args"]
-    assert pod["spec"]["terminationGracePeriodSeconds"] > 300
+    pod = render({"gateway": {"graceSeconds": 300, "leaveSeconds": 20}}).pod("aibrix-gateway")
+    (gateway,) = pod["spec"]["containers"]
+    assert "--grace=300" in gateway["args"]
+    assert gateway["lifecycle"]["preStop"] == {"sleep": {"seconds": 20}}
+    assert pod["spec"]["terminationGracePeriodSeconds"] > 320
 
 
 def test_the_token_is_the_same_wherever_it_is_read():
