@@ -8,13 +8,14 @@ BIN := $(VENV)/bin
 UPSTREAM := .cache/upstream
 CHECKS := .cache/checks
 PEERS := .cache/peers
+SITE := .cache/docs
 TESTS ?= tests
 DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
 SEEDS ?= 2000
 MINUTES ?= 10
 
-.PHONY: help setup binaries upstream checks demo demo-vllm test simulate coverage mutate e2e lint format pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
+.PHONY: help setup binaries upstream checks demo demo-vllm test simulate coverage mutate e2e lint format docs pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +86,16 @@ format: setup ## Format and mend what can be mended
 image: setup ## The images as archives in dist/, without Docker (what the end-to-end tests import)
 	@$(BIN)/python -m image
 
+docs: $(SITE)/.done ## Build the documentation's site into .cache/site, strictly
+	@$(SITE)/bin/mkdocs build --strict --quiet --site-dir .cache/site
+
+$(SITE)/.done: requirements/docs.lock
+	@echo "installing mkdocs into $(SITE)"
+	@if [ -L $(SITE) ]; then rm $(SITE); fi
+	@$(PYTHON) -m venv --clear $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	@touch $@
+
 pictures: setup ## Draw the pictures of the page in docs/pictures/ anew (needs Chromium)
 	@AIBRIX_WRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page -k pictures
 
@@ -99,6 +110,7 @@ lock: setup ## Lock the dependencies anew
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group dev --extra local pyproject.toml -c requirements/runtime.lock -o requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/upstream.in -o requirements/upstream.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/peers.in -o requirements/peers.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/docs.in -o requirements/docs.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 requirements/checks.in -o requirements/checks.lock
 
 bench-controller: setup binaries ## Our controller beside controller-runtime and kopf, 3,000 objects each

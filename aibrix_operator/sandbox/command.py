@@ -58,6 +58,16 @@ def status(name: Name = "demo") -> None:
         display.show_status(up.status(name), Console())
 
 
+@app.command("env")
+def show_environment(name: Name = "demo") -> None:
+    """Print lines that tell a shell of cluster, gateway and page: eval "$(aibrix-operator sandbox env)"."""
+    from aibrix_operator.sandbox import display, up
+
+    with _errors_as_text():
+        for line in display.environment(up.find(name)):
+            typer.echo(line)
+
+
 @app.command("binaries")
 def show_binaries() -> None:
     """Find the control plane's programs: KUBEBUILDER_ASSETS, PATH, user cache; else unpack or build them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -47,6 +49,16 @@ def show_next_steps(sandbox: Sandbox, console: Console) -> None:
         f"aibrix-operator sandbox down {sandbox.name}",
     ):
         console.print(line, soft_wrap=True, highlight=False)
+
+
+def environment(sandbox: Sandbox) -> list[str]:
+    """Lines for a shell: where the cluster, the first gateway and the first operator's page are."""
+    told = {"KUBECONFIG": str(sandbox.kubeconfig)}
+    if addresses := gateways.list_gateways(sandbox):
+        told["AIBRIX_GATEWAY"] = addresses[0].url
+    if pages := operators.list_operators(sandbox):
+        told["AIBRIX_PAGE"] = pages[0].page_url
+    return [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
 
 
 def show_status(status: Status, console: Console) -> None:

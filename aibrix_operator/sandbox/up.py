@@ -147,11 +147,17 @@ def down(name: str = DEFAULT_NAME) -> None:
         _tear_down(sandbox)
 
 
-def status(name: str = DEFAULT_NAME) -> Status:
-    """The sandbox's processes and Pods. SandboxError when there is none of that name."""
+def find(name: str = DEFAULT_NAME) -> Sandbox:
+    """The sandbox, running or crashed. SandboxError when there is none of that name."""
     sandbox = state.load(name)
     if sandbox is None:
         raise SandboxError(f"there is no sandbox {name!r}; start it with: aibrix-operator sandbox up {name}")
+    return sandbox
+
+
+def status(name: str = DEFAULT_NAME) -> Status:
+    """The sandbox's processes and Pods. SandboxError when there is none of that name."""
+    sandbox = find(name)
     rows = [
         ProcessRow(process_name, process.pid, processes.is_alive(process), processes.session_memory_bytes(process))
         for process_name, process in sandbox.table.read().items()
