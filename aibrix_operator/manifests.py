@@ -13,10 +13,17 @@ from pathlib import Path
 import yaml
 
 from aibrix_operator import __version__, api_reference, roles
-from aibrix_operator.api import modeladapter, modelclaim, podset, roleset, schema, stormservice
+from aibrix_operator.api import modeladapter, modelclaim, modelwarmup, podset, roleset, schema, stormservice
 from aibrix_operator.operator.grants import GRANTS
 
-KINDS = (modelclaim.MODELCLAIM, modeladapter.MODELADAPTER, stormservice.STORMSERVICE, roleset.ROLESET, podset.PODSET)
+KINDS = (
+    modelclaim.MODELCLAIM,
+    modelwarmup.MODELWARMUP,
+    modeladapter.MODELADAPTER,
+    stormservice.STORMSERVICE,
+    roleset.ROLESET,
+    podset.PODSET,
+)
 HEADER = "# Written by `make manifests` from aibrix_operator/api; edit there.\n"
 GRANTS_HEADER = "# Written by `make manifests` from aibrix_operator/operator/grants.py; edit there.\n"
 

@@ -47,8 +47,12 @@ PODS = Resource("", "v1", "pods")
 EVENTS = Resource("", "v1", "events")
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
+JOBS = Resource("batch", "v1", "jobs")
+NODES = Resource("", "v1", "nodes")
+NAMESPACES = Resource("", "v1", "namespaces")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 MODEL_CLAIMS = Resource(names.MODEL_GROUP, names.MODEL_VERSION, "modelclaims")
+MODEL_WARMUPS = Resource(names.MODEL_GROUP, names.MODEL_VERSION, "modelwarmups")
 MODEL_ADAPTERS = Resource(names.MODEL_GROUP, names.MODEL_VERSION, "modeladapters")
 
 
