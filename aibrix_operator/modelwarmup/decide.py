@@ -12,7 +12,7 @@ from aibrix_operator.controller.steps import Create, Delete, Moment, Note, Patch
 from aibrix_operator.modelwarmup.job import job_name, job_of
 from aibrix_operator.modelwarmup.judging import Verdict, items_of, judge, over_limit, status_of, unreadable
 from aibrix_operator.modelwarmup.revision import revision_of
-from aibrix_operator.modelwarmup.snapshot import Job, JobState, Refusal, Warmup
+from aibrix_operator.modelwarmup.snapshot import JobState, Refusal, Warmup
 from aibrix_operator.modelwarmup.targets import Resolved, resolve
 
 _BACKOFF = Backoff(initial_s=1.0, max_s=60.0)
@@ -63,7 +63,9 @@ def decide(warmup: Warmup, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
         for job in warmup.jobs
         if job.state is JobState.ACTIVE and (job.revision != revision or job.node not in wanted)
     ]
-    by_node = {job.node: job for job in warmup.jobs if job.revision == revision and wanted.get(job.node) == job.ref.name}
+    by_node = {
+        job.node: job for job in warmup.jobs if job.revision == revision and wanted.get(job.node) == job.ref.name
+    }
     steps: list[Step] = [Delete(JOBS, job.ref) for job in stale if not job.is_deleting]
     creates = _creates(warmup, wanted, revision, memory, now)
     steps += creates
@@ -90,9 +92,7 @@ def _times_to_live(warmup: Warmup, revision: str) -> tuple[Step, ...]:
     )
 
 
-def _creates(
-    warmup: Warmup, wanted: Mapping[str, str], revision: str, memory: Memory, now: Moment
-) -> list[Step]:
+def _creates(warmup: Warmup, wanted: Mapping[str, str], revision: str, memory: Memory, now: Moment) -> list[Step]:
     """Jobs for nodes that have none, by name of the node, while there is capacity. A Job that is being deleted takes
     capacity until it is gone; one that is refused takes none, so that the next node comes to its turn."""
     assert warmup.spec is not None

@@ -70,7 +70,12 @@ def judge(spec: ModelWarmupSpec, items: Mapping[str, TargetStatus], succeeded: i
 
 
 def items_of(
-    warmup: Warmup, resolved: Resolved, jobs: Mapping[str, Job], revision: str, refused: Mapping[str, str], now: datetime
+    warmup: Warmup,
+    resolved: Resolved,
+    jobs: Mapping[str, Job],
+    revision: str,
+    refused: Mapping[str, str],
+    now: datetime,
 ) -> tuple[dict[str, TargetStatus], int]:
     """Node → what is told of it, and how many have succeeded. ``jobs``: by node; ``refused``: node → why its Job was
     not taken."""
@@ -107,7 +112,11 @@ def items_of(
 def _told(job: Job | None, refused: str) -> tuple[TargetPhase, str, str]:
     if job is None:
         if refused:
-            return TargetPhase.PENDING, str(Reason.JOB_REFUSED), f"waiting for a warmup job, which is refused: {refused}"
+            return (
+                TargetPhase.PENDING,
+                str(Reason.JOB_REFUSED),
+                f"waiting for a warmup job, which is refused: {refused}",
+            )
         return TargetPhase.PENDING, "", "waiting for a warmup job"
     if job.state is JobState.ACTIVE:
         return TargetPhase.RUNNING, "", "warmup job is running"

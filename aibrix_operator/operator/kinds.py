@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +13,16 @@ from aibrix_operator.cluster.watch import Watch
 from aibrix_operator.controller.cache import Cache
 from aibrix_operator.controller.controller import Controller
 from aibrix_operator.controller.hub import Hub
+from aibrix_operator.controller.keyed import KeyedController
 from aibrix_operator.controller.leading import Writer
 from aibrix_operator.modelclaim import reconcile
 from aibrix_operator.modelclaim.controller import ModelClaimController
 from aibrix_operator.modelclaim.world import World
+from aibrix_operator.modelwarmup.kind import ModelWarmups
 from aibrix_operator.runtime_api.client import RuntimeClient
 from aibrix_operator.stormservice import kinds as stormservice
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ def host(parts: Parts) -> Hosted:
     claims = ModelClaimController(world)
     hub = Hub(parts.writer, parts.cluster, parts.recorder, parts.namespace)
     keyed: list[Controller] = [*stormservice.controllers(hub)]
+    if parts.namespace is None:
+        keyed.append(KeyedController(ModelWarmups(hub), hub))
+    else:
+        log.info("an operator of one namespace leaves ModelWarmups alone: they are about nodes, which are everybody's")
     caches = hub.caches.watched
     return Hosted(
         [claims, *keyed],
