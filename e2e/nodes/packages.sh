@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Install what local nodes are made of (e2e/nodes/local.py), where this machine has apt-get and we are root.
-# Anywhere else it says so and leaves the rest to the stories, which are then skipped with a reason.
+# Install what local nodes are made of (e2e/nodes/local.py), and the browser and the Prometheus that tests look with,
+# where this machine has apt-get and we are root. Anywhere else it says so and leaves the rest to the tests, which are
+# then skipped with a reason.
 set -euo pipefail
 
 packages=(containerd runc containernetworking-plugins iptables iproute2 conntrack util-linux busybox)
+packages+=(chromium fonts-dejavu-core prometheus)
 
 missing=()
 for package in "${packages[@]}"; do

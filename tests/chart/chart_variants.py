@@ -53,6 +53,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
         }
     },
     "pod-monitor": {"monitoring": {"podMonitor": {"enabled": True, "interval": "30s", "labels": {"release": "prom"}}}},
+    "all-to-see": {
+        "monitoring": {"alerts": {"enabled": True}, "dashboards": {"enabled": True}, "podMonitor": {"enabled": True}},
+        "warmPools": {"namespaces": ["pool-a", "pool-b"]},
+    },
+    "no-page": {"operator": {"page": {"enabled": False}}},
     "no-definitions": {"crds": {"enabled": False}},
     "definitions-go": {"crds": {"keep": False}},
     "own-token": {"runtimeToken": {"existingSecret": "our-token"}},
