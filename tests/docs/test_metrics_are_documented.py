@@ -23,7 +23,8 @@ from aibrix_operator.runtime.observation import Observation
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 SUFFIXES = {"counter": "_total"}
 # Ours. Those of AIBrix keep its names, whatever they look like.
-OURS = re.compile(r"aibrix_(modelclaim|gateway|statesync|operator|prefix_cache)_[a-z0-9_]+")
+PARTS = "operator|controller|modelclaim|modeladapter|modelwarmup|stormservice|gateway|statesync|prefix_cache"
+OURS = re.compile(rf"aibrix_({PARTS})_[a-z0-9_]+")
 AIBRIX = re.compile(r"aibrix:modelclaim_[a-z_]+|gateway_[a-z0-9_]+|model_replicas")
 
 
