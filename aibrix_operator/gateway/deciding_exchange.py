@@ -83,11 +83,13 @@ class Parts:
 class _Asked:
     """What is known of one question while it is answered."""
 
-    __slots__ = ("began_s", "held_s", "id", "limit", "model", "user")
+    __slots__ = ("began_s", "has_paid", "held_s", "id", "limit", "model", "user")
 
     def __init__(self, request_id: str, began_s: float) -> None:
         self.id = request_id
         self.began_s = began_s
+        self.has_paid = False
+        """It is one of its user's requests of this minute; it is not to be counted twice."""
         self.held_s = 0.0
         self.model = ""
         self.user: User | None = None
@@ -157,6 +159,7 @@ class DecidingExchange:
                 admission = yield from self._waited_for(admission)
             if isinstance(admission, Denied):
                 return self._refused(self._denied(admission, verdict, asked), asked)
+            asked.has_paid = True
             if waited and not self._is_still_there(verdict, admission):
                 self._parts.limiter.refund(admission, self._wall())
                 continue
@@ -167,6 +170,14 @@ class DecidingExchange:
         verdict = yield from self._decide(request)
         if not isinstance(verdict, Wait):
             return verdict
+        if asked.user is not None and not asked.has_paid:
+            denied = yield from self._paid(asked)
+            if denied is not None:
+                return denied
+            # What had to be waited for may have taken long.
+            verdict = yield from self._decide(request)
+            if not isinstance(verdict, Wait):
+                return verdict
         seat = self._parts.room.enter(request.model)
         if seat is None:
             return verdict.refuse
@@ -203,6 +214,7 @@ class DecidingExchange:
             rps=verdict.rps,
             inflight=verdict.inflight,
             endpoints=(verdict.endpoint, *verdict.others),
+            rpm_is_spent=asked.has_paid,
         )
 
     def _reserve(self, request: Request) -> int:
@@ -246,16 +258,19 @@ class DecidingExchange:
 
     def _refused_and_charged(self, refuse: Refuse, asked: _Asked) -> Steps[Answer]:
         """A known user pays for a refusal with a request, and is told first of what else is used up."""
-        user = asked.user
-        if user is not None:
-            charge = Charge(self._parts.leases.new_id(), self._wall(), user)
-            admission: Admission | Awaitable[Admission] = self._parts.limiter.admit(charge)
-            if isinstance(admission, Awaitable):
-                admission = yield admission
-            if isinstance(admission, Denied):
-                return self._refused(self._denied(admission, None, asked), asked)
+        if asked.user is not None and not asked.has_paid:
+            denied = yield from self._paid(asked)
+            refuse = denied or refuse
         self._wake(refuse)
         return self._refused(refuse, asked)
+
+    def _paid(self, asked: _Asked) -> Steps[Refuse | None]:
+        """Take one request off what its user has left, before anything is done for it. What is used up, if anything."""
+        asked.has_paid = True
+        admission = self._parts.limiter.admit(Charge(self._parts.leases.new_id(), self._wall(), asked.user))
+        if isinstance(admission, Awaitable):
+            admission = yield admission
+        return self._denied(admission, None, asked) if isinstance(admission, Denied) else None
 
     def _denied(self, denied: Denied, verdict: Forward | None, asked: _Asked) -> Refuse:
         asked.limit = denied.limit

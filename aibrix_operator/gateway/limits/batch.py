@@ -31,7 +31,7 @@ class Asked:
     """Those of this call."""
     rest: Sequence[Endpoint] = ()
     """Those of the next, if these are full."""
-    is_again: bool = False
+    is_counted: bool = False
     """The user's RPM was spent by a call before."""
 
 
@@ -46,12 +46,12 @@ def asked(charge: Charge, now_s: float, own: Callable[[str], int]) -> Asked:
         endpoints = [endpoint for endpoint in charge.endpoints if own(endpoint.key) < cap]
     window = index_of(now_s, charge.rps.window_s) if charge.rps is not None else 0
     minute = index_of(now_s, USER_WINDOW_S)
-    return Asked(charge, minute, window, endpoints[:TRIED], endpoints[TRIED:])
+    return Asked(charge, minute, window, endpoints[:TRIED], endpoints[TRIED:], charge.rpm_is_spent)
 
 
 def again(before: Asked) -> Asked:
     """For the endpoints that the first call did not try."""
-    return Asked(before.charge, before.minute, before.window, before.rest, is_again=True)
+    return Asked(before.charge, before.minute, before.window, before.rest, is_counted=True)
 
 
 class Batch:
@@ -90,7 +90,7 @@ class Batch:
         endpoints: dict[int, Endpoint] = {}
         if charge.user is not None:
             user = charge.user
-            line[0:3] = self._place(keys.user_rpm(user.name, one.minute)), user.rpm, 0 if one.is_again else 1
+            line[0:3] = self._place(keys.user_rpm(user.name, one.minute)), user.rpm, 0 if one.is_counted else 1
             line[3:5] = self._place(keys.user_tpm(user.name, one.minute)), user.tpm
         if charge.endpoints:
             line[5] = charge.tokens

@@ -35,6 +35,8 @@ class Charge:
     endpoints: tuple[Endpoint, ...] = ()
     """In the order of preference; the first below ``inflight`` is taken. Empty for a request that is refused anyway,
     of which only the user's RPM is charged."""
+    rpm_is_spent: bool = False
+    """This request was counted by a charge before; it is neither counted nor refused by the user's RPM again."""
 
 
 class Limit(StrEnum):

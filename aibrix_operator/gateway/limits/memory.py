@@ -28,9 +28,11 @@ class MemoryLimiter:
         rpm = tpm = None
         if user is not None:
             minute = index_of(now_s, USER_WINDOW_S)
-            if self._rpm.count(user.name, minute) >= user.rpm:
-                return Denied(Limit.RPM, left_s(now_s, USER_WINDOW_S))
-            rpm = self._rpm.add(user.name, minute, 1)
+            rpm = self._rpm.count(user.name, minute)
+            if not charge.rpm_is_spent:
+                if rpm >= user.rpm:
+                    return Denied(Limit.RPM, left_s(now_s, USER_WINDOW_S))
+                rpm = self._rpm.add(user.name, minute, 1)
             tpm = self._tpm.count(user.name, minute)
             if tpm >= user.tpm:
                 return Denied(Limit.TPM, left_s(now_s, USER_WINDOW_S))

@@ -152,6 +152,20 @@ async def test_an_engine_that_went_while_limits_were_asked_is_not_gone_to():
     assert limiter.refunds == 1
 
 
+@pytest.mark.parametrize("left", [3, 0], ids=["another is there", "none is left"])
+async def test_a_request_whose_engine_went_meanwhile_is_one_request_of_its_user(left):
+    limiter = SlowLimiter()
+    limiter.gate.clear()
+    gateway = Gateway(view(model(pods=1)), users=[user(rpm=2)], limiter=limiter)
+    asking = gateway.asking(user="ann")
+    await limiter.asked.wait()
+    gateway.change(model(pods=left))
+    limiter.gate.set()
+    assert status(await asking) == (200 if left else 503)
+    gateway.change(model(pods=3))
+    assert [status(await gateway.asking(user="ann")) for _ in range(2)] == [200, 429]
+
+
 async def test_an_engine_that_stayed_while_its_model_changed_is_gone_to():
     limiter = SlowLimiter()
     limiter.gate.clear()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from gateway_asks import model, profile, sleeping, view
 from gateway_exchanges import Gateway, SlowLimiter, status, told, user
 
@@ -64,6 +65,41 @@ async def test_when_the_time_is_over_the_answer_is_the_one_without_waiting():
     answer = await gateway.asking()
     assert (status(answer), told(answer)["retry-after"]) == (503, "10")
     assert len(gateway.room) == 0
+
+
+async def test_a_user_over_the_limit_wakes_nothing_and_is_told_at_once():
+    gateway = Gateway(view(sleeping(config=WAITING)), users=[user(rpm=1)])
+    held = gateway.asking(user="ann")
+    await settle()
+    refused = gateway.ask(user="ann")
+    assert (status(refused), len(gateway.watching.woken), gateway.room.waiting("m")) == (429, 1, 1)
+    gateway.change(model(config=WAITING))
+    assert status(await held) == 200
+
+
+@pytest.mark.parametrize("comes", [True, False], ids=["served", "not served in time"])
+async def test_a_request_that_was_held_is_one_request_of_its_user(comes):
+    config = WAITING if comes else profile(wakeWaitSeconds=0.01)
+    gateway = Gateway(view(sleeping(config=config)), users=[user(rpm=2)])
+    held = gateway.asking(user="ann")
+    await settle()
+    if comes:
+        gateway.change(model(config=config))
+    assert status(await held) == (200 if comes else 503)
+    gateway.change(model(config=config))
+    assert [status(gateway.ask(user="ann")) for _ in range(2)] == [200, 429]
+
+
+async def test_a_model_that_woke_while_a_user_was_looked_at_is_not_waited_for():
+    limiter = SlowLimiter()
+    limiter.gate.clear()
+    gateway = Gateway(view(sleeping(config=WAITING)), users=[user(rpm=1)], limiter=limiter)
+    asking = gateway.asking(user="ann")
+    await limiter.asked.wait()
+    gateway.change(model(config=WAITING))
+    limiter.gate.set()
+    assert status(await asking) == 200
+    assert gateway.watching.woken == []
 
 
 async def test_changes_do_not_make_the_time_longer():

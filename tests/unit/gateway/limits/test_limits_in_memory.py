@@ -27,6 +27,16 @@ def test_requests_over_rpm_are_refused_until_the_next_minute():
     assert [answer.rpm for answer in answers if isinstance(answer, Granted)] == [1, 2, 1]
 
 
+def test_a_request_that_was_counted_before_is_neither_counted_nor_refused_by_rpm_again():
+    limiter = MemoryLimiter()
+    ann = user(rpm=1, tpm=10)
+    answers = [limiter.admit(charge(1, user=ann, rpm_is_spent=spent)) for spent in (False, True, False)]
+    assert verdicts(answers) == ["granted", "granted", Limit.RPM]
+    assert answers[1].rpm == 1
+    limiter.settle(answers[1], 10, 2)
+    assert verdicts([limiter.admit(charge(3, user=ann, rpm_is_spent=True))]) == [Limit.TPM]
+
+
 @pytest.mark.acceptance("GW-77")
 def test_tokens_over_tpm_refuse_the_next_request_which_spends_its_rpm_all_the_same():
     limiter = MemoryLimiter()

@@ -140,6 +140,16 @@ async def test_endpoints_beyond_those_of_one_call_are_tried_too_and_rpm_is_spent
 
 
 @pytest.mark.acceptance("GW-87")
+async def test_a_request_that_was_counted_before_is_neither_counted_nor_refused_by_rpm_again(two):
+    ann = user(rpm=1)
+    answers = [
+        await gateway.admit(charge(1, user=ann, rpm_is_spent=spent))
+        for gateway, spent in zip((*two, *two), (False, True, True, False), strict=True)
+    ]
+    assert verdicts(answers) == ["granted", "granted", "granted", Limit.RPM]
+    assert [answer.rpm for answer in answers[:3]] == [1, 1, 1]
+
+
 async def test_a_model_over_its_rate_is_told_so_although_all_its_endpoints_are_full_too(gateway):
     limits = {"rps": rps(1), "inflight": 1}
     assert verdicts([await gateway.admit(charge(1, **limits)) for _ in range(2)]) == ["granted", Limit.MODEL_RPS]
