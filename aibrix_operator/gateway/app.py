@@ -35,7 +35,7 @@ from aibrix_operator.gateway.settlement import LogEntry
 from aibrix_operator.gateway.settling import Settling
 from aibrix_operator.gateway.sharing import Sharing
 from aibrix_operator.gateway.strategies.book import StrategyBook
-from aibrix_operator.gateway.view import View
+from aibrix_operator.gateway.view import Model, View
 from aibrix_operator.gateway.waiting_room import WaitingRoom
 from aibrix_operator.gateway.waking import Waker
 from aibrix_operator.gateway.watching import ListAges, Watching
@@ -202,6 +202,8 @@ class Replica:
 
     def _model_changed(self, change: ModelChange) -> None:
         self.room.model_changed(change.name)
+        if change.new is not None and (change.old is None or change.old.config is not change.new.config):
+            _warn_of_caps(change.new)
         if change.old is not None:
             stay = {endpoint.address for endpoint in change.new.endpoints} if change.new is not None else set()
             for endpoint in change.old.endpoints:
@@ -251,6 +253,17 @@ class Replica:
     def _request_status(self) -> object:
         asked = self.gateway.questions.waiting if self.gateway is not None else 0
         return {"running": len(self.leases), "held": len(self.room), "being_decided": asked}
+
+
+def _warn_of_caps(model: Model) -> None:
+    """Both limits hold as they are written. Who wrote them may have meant something else."""
+    for profile in model.config.profiles.values() if model.config is not None else ():
+        if profile.cap_is_below_rate:
+            log.warning(
+                "model %s, profile %s: requestsInflight %s is below requestsPerSecondPerReplica %g; the cap may refuse"
+                " what the rate would grant",
+                *(model.name, profile.name, profile.requests_inflight, profile.requests_per_second_per_replica),
+            )
 
 
 def _on_signals() -> asyncio.Event:

@@ -77,6 +77,12 @@ class Profile:
     knobs: Knobs = field(default_factory=Knobs)
     hints: Hints = Hints()
 
+    @property
+    def cap_is_below_rate(self) -> bool:
+        """Engines that take a second or longer for a request never get as many as the rate grants."""
+        cap, rate = self.requests_inflight, self.requests_per_second_per_replica
+        return cap is not None and rate is not None and cap < rate
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:

@@ -11,10 +11,12 @@ from gateway_store import Server
 from aibrix_operator.gateway import app
 from aibrix_operator.gateway.app import GatewayError, Replica, SteadyClock
 from aibrix_operator.gateway.facts import parse_pod
+from aibrix_operator.gateway.knobs import Knobs
 from aibrix_operator.gateway.limits.users import Policy
 from aibrix_operator.gateway.modeling import ModelChange
 from aibrix_operator.gateway.options import Options
-from aibrix_operator.gateway.view import EngineMetrics
+from aibrix_operator.gateway.profiles import parse_config
+from aibrix_operator.gateway.view import EngineMetrics, Model
 
 NOT_LISTED, NO_ENVOY = "the first lists of Pods and claims are not in", "Envoy is not ready"
 
@@ -96,6 +98,27 @@ async def test_a_model_that_changed_rouses_who_waits_for_it_and_drops_figures_of
         assert list(made.readings) == ["10.0.0.1:8000"]
         made._model_changed(ModelChange("m", made.view.models["m"], None))
         assert list(made.readings) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_told"),
+    [
+        ({"requestsInflight": 3, "requestsPerSecondPerReplica": 10}, True),
+        ({"requestsInflight": 10, "requestsPerSecondPerReplica": 10}, False),
+        ({"requestsInflight": 3}, False),
+        ({"requestsPerSecondPerReplica": 10}, False),
+    ],
+)
+async def test_a_cap_below_the_rate_is_warned_of_once(caplog, limits, is_told):
+    config = parse_config(json.dumps({"profiles": {"busy": limits, "other": {}}}), Knobs())
+    async with replica() as made:
+        first, second = (Model("qwen", (), config=config) for _ in range(2))
+        made._model_changed(ModelChange("qwen", None, first))
+        made._model_changed(ModelChange("qwen", first, second))
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == is_told
+    if is_told:
+        assert "model qwen, profile busy: requestsInflight 3 is below requestsPerSecondPerReplica 10" in told[0]
 
 
 def test_a_steady_clock_tells_unix_time_and_never_goes_back(monkeypatch):
