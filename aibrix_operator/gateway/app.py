@@ -115,6 +115,7 @@ class Replica:
         self.watching = Watching(cluster, self.view, profiles.reader(knobs), options.scope)
         self.watching.on_change.append(self._model_changed)
         self.watching.on_pod_gone.append(self.sharing.pod_gone)
+        self.watching.on_engine_ended.append(self.sharing.engine_ended)
         self.registry.register(ListAges(self.watching))
         self.scraper = Scraper(session, self.readings, self.registry, period_s=options.scrape_period_s, wall=self.clock)
         self.keys = _keys(options)

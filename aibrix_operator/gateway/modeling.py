@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from aibrix_operator.gateway import standing
+from aibrix_operator.gateway import standing, view
 from aibrix_operator.gateway.facts import AdapterFacts, Binding, ClaimFacts, PodFacts
 from aibrix_operator.gateway.profiles import ModelConfig
 from aibrix_operator.gateway.view import Endpoint, Model, Standing
@@ -82,6 +82,9 @@ class Catalogue:
         self._adapters: _Index[AdapterFacts] = _Index(lambda adapter: (adapter.name,))
         self._adapters_on: _Index[AdapterFacts] = _Index(lambda adapter: map(_place(adapter), adapter.pods))
         self._stale: set[str] = set()
+        self._serving: dict[str, frozenset[str]] = {}
+        """Model → incarnations of all engines that serve it, whether their Pods are ready or not."""
+        self._ended: list[tuple[str, str]] = []
 
     def set_pod(self, key: Key, facts: PodFacts | None) -> None:
         """The Pod is so now; None: it is gone."""
@@ -118,14 +121,30 @@ class Catalogue:
                 changes.append(ModelChange(name, old, new))
         return changes
 
+    def take_ended(self) -> list[tuple[str, str]]:
+        """(model, incarnation) of engines that serve it no more, since the last call: they sleep, have moved or ended.
+
+        One whose Pod is only not ready is none of them: it has its cache still.
+        """
+        ended, self._ended = self._ended, []
+        return ended
+
     # --- one model
+
+    def _note_serving(self, name: str, served: Iterable[tuple[PodFacts, int, str]]) -> None:
+        now = frozenset(view.incarnation(pod.namespace, pod.name, port, pod.uid) for pod, port, _ in served)
+        self._ended += [(name, gone) for gone in sorted(self._serving.pop(name, frozenset()) - now)]
+        if now:
+            self._serving[name] = now
 
     def _model(self, name: str) -> Model | None:
         pods, claims, adapters = self._pods.of(name), self._claims.of(name), self._adapters.of(name)
         if not (pods or claims or adapters):
+            self._note_serving(name, ())
             return None
         carriers = [pod for adapter in adapters for pod in self._carriers(adapter)]
         served = [*self._served(name, pods), *((pod, port, pod.engine) for pod in carriers for port in pod.ports)]
+        self._note_serving(name, served)
         before = self._models.get(name)
         known = {endpoint.address: endpoint for endpoint in before.endpoints} if before is not None else {}
         made = (_endpoint(name, *each, known) for each in served if each[0].is_routable)

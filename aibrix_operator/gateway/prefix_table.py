@@ -107,7 +107,9 @@ class PrefixTable:
         self._oldest_s = 0
         """No second before it has uses."""
         self._gone: list[_Seat] = []
-        """Of Pods that were removed; ``sweep`` takes their blocks away."""
+        """Of Pods that were removed, and of engines that ended; ``sweep`` takes their blocks away."""
+        self._ended_ns: dict[tuple[str, str], int] = {}
+        """(model, incarnation) → when the engine lost its cache: what others tell of before then is over."""
         self._changed: Callable[[Sequence[int], Collection[int], int], None] | None = None
         self._learned: Callable[[str, str, int], None] | None = None
 
@@ -187,6 +189,8 @@ class PrefixTable:
         home = None if self._home is None else self._home.get(block)
         if home is not None and home.model != model:
             return False
+        if self._ended_ns and at_ns <= self._ended_ns.get((model, incarnation), 0):
+            return False
         seat = (home or self._seats(model)).seat(incarnation)
         known = seat.uses.get(block)
         if known is not None and known.at_ns >= at_ns:
@@ -215,7 +219,7 @@ class PrefixTable:
             mask ^= bit
             seat = seats.by_bit.get(bit)
             use = None if seat is None else seat.uses.get(block)
-            if use is not None and use.seat.incarnation in seats.by_incarnation:
+            if use is not None and seats.by_incarnation.get(use.seat.incarnation) is seat:
                 found[use.seat.incarnation] = use.at_ns
         return (seats.model, found) if found else None
 
@@ -231,9 +235,21 @@ class PrefixTable:
                 seats.leave(seat)
                 self._gone.append(seat)
 
+    def forget_engine(self, model: str, incarnation: str, now_s: float) -> None:
+        """The engine has lost its cache, and may come back. What others tell of its time before is not believed."""
+        self._ended_ns[model, incarnation] = int(now_s * NS)
+        seats = self._models.get(model)
+        seat = None if seats is None else seats.by_incarnation.get(incarnation)
+        if seats is not None and seat is not None:
+            seats.leave(seat)
+            self._gone.append(seat)
+
     def sweep(self, now_s: float) -> None:
         """Once a second: expire, and free what belonged to Pods that are gone, a part at a time."""
         self._expire(now_s)
+        oldest_ns = int((now_s - self.settings.ttl_s) * NS)
+        for engine in [engine for engine, at_ns in self._ended_ns.items() if at_ns < oldest_ns]:
+            del self._ended_ns[engine]
         for _ in range(_GONE_PER_SWEEP):
             if not self._gone:
                 return

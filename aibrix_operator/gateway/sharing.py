@@ -82,6 +82,10 @@ class Sharing:
         """What its engines had in their caches went with it."""
         self.prefixes.forget(uid)
 
+    def engine_ended(self, model: str, incarnation: str) -> None:
+        """A sleeping engine keeps nothing of its cache, at any level of sleep."""
+        self.prefixes.forget_engine(model, incarnation, self._clock())
+
     def status(self) -> object:
         """For the status page."""
         told = {"shared": self._sync is not None, "prefix_blocks": len(self.prefixes), "session_pins": len(self.pins)}

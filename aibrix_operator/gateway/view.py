@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from aibrix_operator.gateway.profiles import ModelConfig
 
 
+def incarnation(namespace: str, pod: str, port: int | str, uid: str) -> str:
+    """Of an engine: what is remembered of its cache is not believed of a Pod that took the name."""
+    return f"{namespace}/{pod}:{port}#{uid}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
     """One address that answers for one model: a Pod's port. Equal only to itself."""
@@ -32,12 +37,12 @@ class Endpoint:
     key: str = field(init=False)
     """``namespace/pod:port``: what counts and tables are kept by."""
     incarnation: str = field(init=False)
-    """``key#uid``: what is remembered of an engine's cache is not believed of a Pod that took its name."""
+    """``key#uid``"""
 
     def __post_init__(self) -> None:
         port = self.address.rpartition(":")[2]
         object.__setattr__(self, "key", f"{self.namespace}/{self.pod}:{port}")
-        object.__setattr__(self, "incarnation", f"{self.key}#{self.uid}")
+        object.__setattr__(self, "incarnation", incarnation(self.namespace, self.pod, port, self.uid))
 
 
 @dataclass(frozen=True, slots=True)

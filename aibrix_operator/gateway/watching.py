@@ -57,6 +57,8 @@ class Watching:
         """Told of each model that is another one now, after the view has it."""
         self.on_pod_gone: list[Callable[[str], None]] = []
         """Told the UID of a Pod that is gone, or speaks of no model any more."""
+        self.on_engine_ended: list[Callable[[str, str], None]] = []
+        """Told model and incarnation of an engine that serves the model no more: it has lost its cache."""
         self._cluster = cluster
         self._view = view
         self._scope = scope
@@ -152,6 +154,9 @@ class Watching:
                 self._view.loads.drop(change.name)
             for listener in self.on_change:
                 listener(change)
+        for model, incarnation in self._catalogue.take_ended():
+            for heard in self.on_engine_ended:
+                heard(model, incarnation)
 
 
 class _Kind:

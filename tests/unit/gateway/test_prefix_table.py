@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aibrix_operator.gateway.prefix_blocks import PrefixSettings, hashes_of, root
-from aibrix_operator.gateway.prefix_table import PrefixTable
+from aibrix_operator.gateway.prefix_table import NS, PrefixTable
 from aibrix_operator.gateway.view import Endpoint
 
 T0 = 1_800_000_000
@@ -139,6 +139,40 @@ def test_a_pod_that_is_gone_matches_nothing_and_is_freed():
     assert len(table) == 0
     add(table, "0123abcd", P[0])
     assert matched(table, "0123abcd") == [2, 0]
+
+
+def test_an_engine_that_lost_its_cache_matches_nothing_until_it_has_served_again():
+    table = small()
+    add(table, "0123abcd", P[0])
+    add(table, "0123", P[1])
+    table.forget_engine("m", P[0].incarnation, T0 + 1)
+    assert matched(table, "0123abcd") == [0, 1]
+    add(table, "0123", P[0], T0 + 2)
+    assert matched(table, "0123abcd") == [1, 1]
+    table.sweep(T0 + 2)
+    assert matched(table, "0123abcd") == [1, 1]
+    assert len(table) == 1
+
+
+def test_what_others_tell_of_an_engine_before_it_lost_its_cache_is_not_believed():
+    table = small(ttl_s=60)
+    table.tell_changes(lambda *_: None)
+    block, later = blocks_of("0123abcd", table)
+    add(table, "0123", P[0])
+    table.forget_engine("m", P[0].incarnation, T0 + 1)
+    assert not table.learn(block, "m", P[0].incarnation, T0 * NS, {})
+    assert not table.learn(block, "m", P[0].incarnation, (T0 + 1) * NS, {})
+    assert matched(table, "0123") == [0, 0]
+    assert table.learn(later, "m", P[0].incarnation, (T0 + 2) * NS, {})
+    assert (table.uses(block), table.uses(later)) == (None, ("m", {P[0].incarnation: (T0 + 2) * NS}))
+    table.sweep(T0 + 62)
+    assert not table._ended_ns
+
+
+def test_an_engine_without_blocks_may_lose_its_cache():
+    table = small()
+    table.forget_engine("m", P[0].incarnation, T0)
+    assert matched(table, "0123") == [0, 0]
 
 
 @pytest.mark.acceptance("GW-60")

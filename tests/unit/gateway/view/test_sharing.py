@@ -99,3 +99,12 @@ async def test_gw60_a_pod_that_is_gone_matches_nothing(cluster):
     assert matched(alone, cluster) == len(BLOCKS)
     alone.pod_gone(endpoint.uid)
     assert matched(alone, cluster) == 0
+
+
+async def test_an_engine_that_sleeps_matches_nothing_when_it_is_awake_again(cluster):
+    alone = sharing(cluster, None)
+    (endpoint,) = cluster["m"].endpoints
+    alone.prefixes.add("m", endpoint, BLOCKS, time.time())
+    alone.engine_ended("m", endpoint.incarnation)
+    assert matched(alone, cluster) == 0
+    await alone.close()

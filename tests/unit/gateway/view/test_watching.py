@@ -154,6 +154,24 @@ async def test_a_pod_that_is_gone_is_told_by_its_uid_and_one_that_is_not_ready_i
         await until(lambda: gone == ["first", "second"])
 
 
+async def test_an_engine_that_sleeps_or_moves_is_told_and_one_whose_pod_is_not_ready_is_not(server):
+    awake, asleep = {"c": route("m", 9000), "d": route("n", 9001)}, {"c": route("m"), "d": route("n", 9001)}
+    server.put("pods", warm("a", awake, uid="u"))
+    async with following(server) as found:
+        ended = []
+        found.on_engine_ended.append(lambda model, incarnation: ended.append((model, incarnation)))
+        server.put("pods", warm("a", awake, uid="u", ready=False))
+        await until(lambda: not found.view.models["m"].endpoints)
+        assert ended == []
+        server.put("pods", warm("a", asleep, uid="u", ready=False))
+        await until(lambda: ended == [("m", "default/a:9000#u")])
+        server.put("pods", warm("a", awake, uid="u"))
+        await until(lambda: len(found.view.models["m"].endpoints) == 1)
+        server.put("pods", warm("a", {"d": route("n", 9001)}, uid="u"))
+        await until(lambda: ended == [("m", "default/a:9000#u")] * 2)
+        assert len(found.view.models["n"].endpoints) == 1
+
+
 async def test_a_model_that_is_gone_leaves_no_counts_behind(server):
     server.put("pods", pod("a", labels={NAME: "m"}))
     async with following(server) as found:
