@@ -37,22 +37,6 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-class Silent:
-    """An exchange that nobody asks."""
-
-
-class Seen:
-    """An admin interface whose answers are kept."""
-
-    def __init__(self, admin):
-        self.admin = admin
-        self.answers = []
-
-    async def is_ready(self):
-        self.answers.append(await self.admin.is_ready())
-        return self.answers[-1]
-
-
 def is_running(pid):
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -112,23 +96,6 @@ async def test_an_envoy_of_its_own_container_needs_its_configuration_alone(tmp_p
         finally:
             await other.terminate()
         assert other.has_ended
-
-
-async def test_the_gateway_ends_when_an_envoy_in_its_own_container_is_silent(tmp_path):
-    """And not before that has been ready once: the two containers start in any order."""
-    settings = settings_in(tmp_path)
-    async with running.run(settings, Silent(), print) as gateway:
-        seen = Seen(gateway.admin)
-        watching = asyncio.create_task(replace(gateway, admin=seen).ended())
-        await until(lambda: False in seen.answers)
-        config.write_config(settings, tmp_path / "theirs.json")
-        other = process.launch(tmp_path / "theirs.json", ProcessOptions(concurrency=1, log=tmp_path / "log"))
-        try:
-            await until(lambda: True in seen.answers)
-        finally:
-            await other.terminate()
-        with pytest.raises(EnvoyError, match=r"has not answered at unix:.*/admin for 3 s"):
-            await asyncio.wait_for(watching, 20)
 
 
 def test_a_named_program_that_is_none_is_refused(tmp_path):
