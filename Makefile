@@ -15,7 +15,7 @@ JOBS ?= 2
 SEEDS ?= 2000
 MINUTES ?= 10
 
-.PHONY: help setup binaries upstream checks demo demo-vllm test simulate coverage mutate e2e lint format docs pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
+.PHONY: help setup binaries upstream checks demo demo-vllm test simulate coverage mutate e2e rights lint format docs pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[36m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ simulate: setup ## Play SEEDS random schedules of faults against the controllers
 
 e2e: setup binaries upstream ## End-to-end tests: real processes, one file a user story
 	@$(BIN)/python -m pytest -q e2e # one process: two would wait for the lock of upstream's sidecar
+
+rights: setup ## What the sandboxes of `AIBRIX_AUDIT_DIR=.cache/audit make test e2e` were granted, asked and were denied
+	@$(BIN)/python -m aibrix_operator.sandbox.rights_audit .cache/audit/*.log
 
 lint: setup checks ## Formatter, linter, types, layers, licences, known holes
 	@$(BIN)/ruff format --check .

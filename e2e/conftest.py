@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from aibrix_operator.sandbox import operators, processes, state, up
+from aibrix_operator.operator.grants import GRANTS
+from aibrix_operator.sandbox import operators, processes, rights_audit, state, up
+from aibrix_operator.sandbox.rights_audit import Used
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 from e2e.api import ApiServer, eventually
 from e2e.gateway import Gateway, gateways_of
@@ -58,6 +60,26 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         lines = log.read_text(errors="replace").splitlines()
         report.sections.append(("end of the operator's log", "\n".join(lines[-30:])))
     return report
+
+
+def _rights() -> dict[str, Used]:
+    """What the sandboxes of this run and of those before it asked of their API servers; empty when none was logged."""
+    folder = rights_audit.folder()
+    logs = sorted(folder.glob("*.log")) if folder is not None and folder.is_dir() else []
+    return rights_audit.read_logs(logs, {}) if logs else {}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A request that was denied fails the run, whichever story it belongs to."""
+    if rights_audit.is_denied(_rights()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Granted, used and denied, of all that ran with AIBRIX_AUDIT_DIR."""
+    if found := _rights():
+        terminalreporter.section("rights")
+        terminalreporter.write_line(rights_audit.report(found, GRANTS))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,6 +28,7 @@ from aibrix_operator.sandbox.process_table import ProcessTable
 STOP_ORDER = (SCHEDULER, CONTROLLER_MANAGER, API_SERVER, ETCD)
 """Clients first: an API server with open watches takes up to a minute to end, and one without etcd hangs."""
 ADMIN = "sandbox-admin"
+AUDIT_LOG = "audit.log"
 _READY_WITHIN_S = 60.0
 _GRACE_S = 5.0
 # Below the kernel's range for outgoing connections (32768 on), so that none of those takes a port between our test of
@@ -93,7 +94,7 @@ class ControlPlane:
 
         A ServiceAccount's user is ``system:serviceaccount:<namespace>:<name>``.
         """
-        path = self.directory / "kubeconfigs" / f"{user.replace(':', '-').replace('/', '-')}.yaml"
+        path = kubeconfig_path(self.directory, user)
         path.parent.mkdir(exist_ok=True)
         return write_kubeconfig(
             path,
@@ -108,16 +109,28 @@ class ControlPlane:
         stop_control_plane(self.directory)
 
 
+def kubeconfig_path(directory: Path, user: str) -> Path:
+    """Where ``kubeconfig_for`` writes that of ``user``."""
+    return directory / "kubeconfigs" / f"{user.replace(':', '-').replace('/', '-')}.yaml"
+
+
 def start_control_plane(
-    directory: Path, binaries: Binaries, *, with_controllers: bool, dies_with_parent: bool, network: Network = LOOPBACK
+    directory: Path,
+    binaries: Binaries,
+    *,
+    with_controllers: bool,
+    dies_with_parent: bool,
+    network: Network = LOOPBACK,
+    audit_policy: str = "",
 ) -> ControlPlane:
     """Start and wait until the API server says it is ready. ``directory`` exists; what it holds of ours is replaced.
 
     Without controllers there is an API server alone: no namespace is ever emptied, no owner's child collected, and
-    Pods need no ServiceAccount. Raises :class:`ControlPlaneError`, having ended what it started.
+    Pods need no ServiceAccount. With ``audit_policy`` the API server writes ``AUDIT_LOG`` in the folder. Raises
+    :class:`ControlPlaneError`, having ended what it started.
     """
     for attempt in range(1, _START_ATTEMPTS + 1):
-        start = _Start(directory, binaries, with_controllers, dies_with_parent, network)
+        start = _Start(directory, binaries, with_controllers, dies_with_parent, network, audit_policy)
         try:
             return start.run()
         except _PortTakenError:
@@ -144,13 +157,20 @@ class _Start:
     """One attempt: its ports, its keys, its command lines."""
 
     def __init__(
-        self, directory: Path, binaries: Binaries, with_controllers: bool, dies_with_parent: bool, network: Network
+        self,
+        directory: Path,
+        binaries: Binaries,
+        with_controllers: bool,
+        dies_with_parent: bool,
+        network: Network,
+        audit_policy: str,
     ) -> None:
         self._directory = directory
         self._network = network
         self._binaries = binaries
         self._with_controllers = with_controllers
         self._dies_with_parent = dies_with_parent
+        self._audit_policy = audit_policy
         self._table = ProcessTable(directory)
         self._keys = directory / "keys"
         self._logs = directory / "logs"
@@ -257,6 +277,10 @@ class _Start:
         if self._network.is_loopback:
             # No endpoints for the `kubernetes` Service: they may not be loopback addresses, and nobody here has others.
             flags.append("--endpoint-reconciler-type=none")
+        if self._audit_policy:
+            policy = keys / "audit-policy.yaml"
+            policy.write_text(self._audit_policy)
+            flags += [f"--audit-policy-file={policy}", f"--audit-log-path={self._directory / AUDIT_LOG}"]
         if not self._with_controllers:
             # The plugin refuses every Pod until the controller manager has made the namespace's `default` account.
             flags.append("--disable-admission-plugins=ServiceAccount")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aibrix_operator.gateway.envoy import process
-from aibrix_operator.sandbox import control_plane
+from aibrix_operator.sandbox import control_plane, rights
 from aibrix_operator.sandbox.state import Sandbox, SandboxError
 
 GATEWAY = "gateway"
@@ -52,7 +52,8 @@ def plan(sandbox: Sandbox, count: int) -> list[tuple[GatewayAddress, list[str]]]
         name = GATEWAY if number == 0 else f"{GATEWAY}-{number + 1}"
         listen, api, admin, questions, reports = (f"127.0.0.1:{port}" for port in ports[5 * number : 5 * number + 5])
         address = GatewayAddress(name, f"http://{listen}", f"http://{api}", f"http://{admin}")
-        command = [sys.executable, "-m", "aibrix_operator.cli", "gateway", "--kubeconfig", str(sandbox.kubeconfig)]
+        command = [sys.executable, "-m", "aibrix_operator.cli", "gateway"]
+        command += ["--kubeconfig", str(rights.kubeconfig(sandbox, GATEWAY))]
         command += ["--listen", listen, "--api", api, "--envoy-admin", admin, "--name", f"{sandbox.name}-{name}"]
         command += ["--questions", questions, "--reports", reports, "--envoy-concurrency", "1"]
         command += ["--default-strategy", STRATEGY, "--grace", str(GRACE_S)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object
+from aibrix_operator.operator.grants import GRANTS
 from aibrix_operator.sandbox import (
     binaries,
     connection,
@@ -27,6 +28,8 @@ from aibrix_operator.sandbox import (
     pool,
     processes,
     readiness,
+    rights,
+    rights_audit,
     state,
 )
 from aibrix_operator.sandbox.binaries import Report
@@ -118,9 +121,11 @@ def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = 
     with state.hold(sandbox.directory):
         try:
             report("starting etcd, API server, controller manager and scheduler")
-            control_plane.start_control_plane(
-                sandbox.directory, programs, with_controllers=True, dies_with_parent=False
+            policy = rights_audit.policy(map(rights.account, GRANTS)) if rights_audit.folder() else ""
+            plane = control_plane.start_control_plane(
+                sandbox.directory, programs, with_controllers=True, dies_with_parent=False, audit_policy=policy
             )
+            rights.write_kubeconfigs(plane)
             _start_supervised(
                 sandbox, AGENT, [sys.executable, "-m", "aibrix_operator.sandbox.agent", str(sandbox.directory)]
             )
@@ -210,6 +215,7 @@ async def _furnish(sandbox: Sandbox, options: Options, report: Report) -> None:
     async with await connection.connect(sandbox.kubeconfig) as cluster:
         report("applying the custom resource definitions")
         await crds.apply_crds(cluster)
+        await rights.grant(cluster)
         waits: list[readiness.Wait] = []
         if options.operators:
             report("starting the operator")
@@ -239,6 +245,7 @@ def _tear_down(sandbox: Sandbox) -> None:
         # A list, so that what one of them raises is raised here.
         list(side_by_side.map(lambda folder: folder.end_processes(_POD_GRACE_S), pod_folder.list_folders(sandbox.pods)))
     control_plane.stop_control_plane(sandbox.directory)
+    rights_audit.keep(sandbox)
     state.remove(sandbox)
 
 

@@ -1,0 +1,64 @@
+"""Each component of a sandbox has an identity of its own, and the rights that the chart would give it.
+
+So whatever runs here, demos and tests alike, shows a right that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from aibrix_operator import roles
+from aibrix_operator.cluster.client import Cluster
+from aibrix_operator.cluster.resource import Object, Resource
+from aibrix_operator.operator.grants import GRANTS
+from aibrix_operator.sandbox import control_plane
+from aibrix_operator.sandbox.control_plane import ControlPlane
+from aibrix_operator.sandbox.state import Sandbox
+
+NAMESPACE: Final = "default"
+"""Of the accounts, of the Lease, and of what is worked on in one namespace only."""
+_API: Final = "rbac.authorization.k8s.io"
+
+
+def account(component: str) -> str:
+    """The user that the API server knows ``component`` as."""
+    return f"system:serviceaccount:{NAMESPACE}:{component}"
+
+
+def kubeconfig(sandbox: Sandbox, component: str) -> Path:
+    """Where :func:`write_kubeconfigs` wrote it."""
+    return control_plane.kubeconfig_path(sandbox.directory, account(component))
+
+
+def write_kubeconfigs(plane: ControlPlane) -> None:
+    """One for each component."""
+    for component in GRANTS:
+        plane.kubeconfig_for(account(component))
+
+
+async def grant(cluster: Cluster) -> None:
+    """Create the roles and bindings of all components, in a cluster that has none yet."""
+    for component, places in roles.rules(GRANTS).items():
+        everywhere = [*places.get("work", []), *places.get("cluster", [])]
+        here = [*places.get("own", []), *places.get("listed", [])]
+        for resource, namespace, body in (
+            *_role(component, "Cluster", None, everywhere),
+            *_role(component, "", NAMESPACE, here),
+        ):
+            await cluster.create(resource, namespace, body)
+
+
+def _role(
+    component: str, scope: str, namespace: str | None, rules: list[Object]
+) -> Iterator[tuple[Resource, str | None, Object]]:
+    if not rules:
+        return
+    metadata = {"name": f"sandbox-{component}"}
+    kind = f"{scope}Role"
+    subject = {"apiGroup": _API, "kind": "User", "name": account(component)}
+    reference = {"apiGroup": _API, "kind": kind, "name": metadata["name"]}
+    yield Resource(_API, "v1", f"{kind.lower()}s"), namespace, {"metadata": metadata, "rules": rules}
+    binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
+    yield Resource(_API, "v1", f"{kind.lower()}bindings"), namespace, binding
