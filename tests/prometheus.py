@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 WITHIN_S = 60.0
+_TRIES = 3
 
 
 def find():
@@ -47,6 +48,20 @@ class Prometheus:
             raise AssertionError(f"{expression}: {refused.read().decode()}") from None
         return [(one["metric"], float(one["value"][1])) for one in found["result"]]
 
+    def listens(self):
+        """Whether it has come up; False when somebody else has its port."""
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            with contextlib.suppress(OSError):
+                self.query("up")
+                return True
+            if self._process.poll() is not None:
+                said = self._log.read_text()
+                assert "address already in use" in said, said
+                return False
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.1)
+
     def until(self, is_so, what):
         """Wait until ``is_so()``."""
         deadline = time.monotonic() + WITHIN_S
@@ -57,9 +72,7 @@ class Prometheus:
 
     def are_up(self, count):
         """Whether ``count`` targets answer."""
-        with contextlib.suppress(OSError):  # it is not up itself yet
-            return sum(value for _, value in self.query("up")) == count
-        return False
+        return sum(value for _, value in self.query("up")) == count
 
 
 @contextlib.contextmanager
@@ -74,11 +87,20 @@ def scraping(folder, jobs):
         ],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    for attempt in range(_TRIES):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        with _running(program, folder, address, folder / f"prometheus-{attempt}.log") as server:
+            if server.listens():
+                yield server
+                return
+    raise AssertionError(f"somebody else was quicker {_TRIES} times to listen on a port that was free")
+
+
+@contextlib.contextmanager
+def _running(program, folder, address, log):
     command = [program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    log = folder / "prometheus.log"
     with log.open("w") as output:
         process = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=output, stderr=output)
         try:
