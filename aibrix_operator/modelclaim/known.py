@@ -57,6 +57,13 @@ def fleets(of_claims: Iterable[Claim], of_pods: Iterable[Pod]) -> tuple[Fleet, .
     )
 
 
+def pool_name(world: World, namespace: str, pod: str) -> str:
+    """The Deployment that the Pod is one of; empty where that is not known (any more)."""
+    slim = world.pods.get((namespace, pod))
+    pool = None if slim is None else _pools(world).get(world.pod_of(slim).owner_uid)
+    return "" if pool is None else pool.deployment
+
+
 def _pools(world: World) -> dict[str, Pool]:
     """UID of a ReplicaSet → the pool of the Deployment that controls it."""
     deployments = {d["metadata"]["uid"]: d for d in world.deployments.values()}

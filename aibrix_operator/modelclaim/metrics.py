@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modelclaim import ClaimPhase, ConditionType
+from aibrix_operator.modelclaim import known
 from aibrix_operator.modelclaim.card_metrics import PREFIX, CardGauges
 from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_time
 from aibrix_operator.modelclaim.snapshot import Claim, Finished
@@ -25,6 +26,7 @@ class Metrics:
     """All metrics of one controller, in a registry of their own."""
 
     def __init__(self, world: World) -> None:
+        self._world = world
         self.registry = CollectorRegistry()
         self.registry.register(_Gauges(world))
         self.registry.register(CardGauges(world))
@@ -34,7 +36,7 @@ class Metrics:
         self.actions = Counter(
             f"{PREFIX}_pool_policy_actions",
             "Engines put to sleep or woken.",
-            ("namespace", "action", "result"),
+            ("namespace", "pool", "action", "result", "reason"),
             registry=self.registry,
         )
         self.pass_seconds = Histogram(
@@ -59,12 +61,16 @@ class Metrics:
             case Activate(request=request):
                 result = "success" if is_done else "failed"
                 self.activations.labels(namespace, request.model_name, result).inc()
-            case Sleep():
-                self.actions.labels(namespace, "sleep", "applied" if is_done else "failed").inc()
-            case Wake():
-                self.actions.labels(namespace, "wake", "applied" if is_done else "failed").inc()
+            case Sleep(pod=pod):
+                self._acted(namespace, pod.name, "sleep", is_done)
+            case Wake(pod=pod):
+                self._acted(namespace, pod.name, "wake", is_done)
             case _:
                 pass
+
+    def _acted(self, namespace: str, pod: str, action: str, is_done: bool) -> None:
+        how = ("applied", "applied") if is_done else ("failed", "runtime_error")
+        self.actions.labels(namespace, known.pool_name(self._world, namespace, pod), action, *how).inc()
 
 
 class _Gauges(Collector):

@@ -54,6 +54,20 @@ async def test_claims_without_a_card_are_counted_by_their_reason(cluster):
     assert value(cluster, "aibrix_modelclaim_waiting_claims", namespace="default", reason="TooLargeForAnyCard") is None
 
 
+@simulated
+async def test_sleeps_and_wakes_are_counted_for_their_pool(cluster):
+    cluster.add_pod("warm-0", H20)
+    cluster.set_policy('{"lifecycle": {"sleepAfterSeconds": 30}}')
+    cluster.apply("a", "30Gi", "10Gi")
+    await cluster.run(90)
+    cluster.request_wake("warm-0", "a")
+    await cluster.run(10)
+    name = "aibrix_modelclaim_pool_policy_actions_total"
+    of_pool = {"namespace": "default", "pool": "pool-a", "result": "applied", "reason": "applied"}
+    assert value(cluster, name, **of_pool, action="sleep") == 1
+    assert value(cluster, name, **of_pool, action="wake") == 1
+
+
 def test_a_foreign_reason_becomes_no_label_and_a_replica_that_does_not_lead_tells_of_no_card():
     async def story():
         async with SimulatedCluster(operators=2) as cluster:
