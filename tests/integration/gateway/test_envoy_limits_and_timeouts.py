@@ -73,6 +73,56 @@ async def test_a_body_known_to_be_too_long_is_refused_before_it_is_sent():
         writer.close()
 
 
+class Http2:
+    """One stream of HTTP/2, frame by frame: clients hide what the end of an early answer looks like."""
+
+    DATA, HEADERS, RESET, SETTINGS = 0, 1, 3, 4
+    END_STREAM, END_HEADERS = 1, 4
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    def send(self, kind, flags, stream, payload=b""):
+        head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
+        self.writer.write(head + payload)
+
+    def ask(self, **headers):
+        named = {":method": "POST", ":scheme": "http", ":path": CHAT, ":authority": "g", **headers}
+        texts = [(name.encode(), value.encode()) for name, value in named.items()]
+        self.writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        self.send(self.SETTINGS, 0, 0)
+        block = b"".join(b"\0" + bytes((len(n),)) + n + bytes((len(v),)) + v for n, v in texts)
+        self.send(self.HEADERS, self.END_HEADERS, 1, block)
+
+    async def answer(self):
+        """(kind, flags, payload) of the stream's frames, until it is reset."""
+        frames = []
+        while not frames or frames[-1][0] != self.RESET:
+            head = await self.reader.readexactly(9)
+            payload = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
+            if int.from_bytes(head[5:], "big") == 1 and head[3] in (self.DATA, self.HEADERS, self.RESET):
+                frames.append((head[3], head[4], payload))
+        return frames
+
+
+@pytest.mark.acceptance("GW-20")
+@pytest.mark.parametrize("length", [{"content-length": str(1 << 30)}, {}], ids=["told", "not told"])
+async def test_over_http2_the_whole_413_comes_before_the_stream_ends_without_an_error(length):
+    """As RFC 9113, 8.1 wants an early answer; a client that then speaks of a stream error has not read it."""
+    async with stage(lambda _: forward("127.0.0.1:1"), body_limit_bytes=KIB) as gateway:
+        address = gateway.gateway.settings.listen
+        client = Http2(*await asyncio.open_connection(address.host, address.port))
+        client.ask(**length)
+        client.send(client.DATA, 0, 1, b"x" * 2 * KIB)
+        async with asyncio.timeout(5):
+            (first, *_), (data, flags, body), (last, _, code) = await client.answer()
+        assert (first, data, last) == (client.HEADERS, client.DATA, client.RESET)
+        assert flags & client.END_STREAM
+        assert json.loads(body)["error"]["type"] == "invalid_request_error"
+        assert int.from_bytes(code, "big") == 0
+        client.writer.close()
+
+
 @pytest.mark.acceptance("GW-21")
 async def test_a_thousand_slow_requests_at_once_are_all_answered():
     async with running_engine() as engine, stage(lambda _: forward(engine.address)) as gateway:
