@@ -89,7 +89,7 @@ def view(*models, counts=None, is_synced=True) -> View:
         for one in each.endpoints:
             for _ in range((counts or {}).get(one.pod, 0)):
                 loads.add(one)
-    return View(loads, {each.name: each for each in models}, {}, is_synced)
+    return View(loads, {each.name: each for each in models}, {}, is_synced=is_synced)
 
 
 def decided(request, seen, *, default="least-request", seed=0, book=None):

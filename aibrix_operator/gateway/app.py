@@ -108,7 +108,7 @@ class Replica:
             raise GatewayError(str(error)) from error
         self.registry.register(PrefixPage(self.sharing.prefixes.figures, lambda: self.view.models))
         self.leases = Leases(loads, options.envoy.renew_interval_s * RENEWALS_MISSED)
-        self.settling = Settling(self.leases, self.backing.limiter, self.metrics)
+        self.settling = Settling(self.leases, self.backing.limiter, self.metrics, self.view.token_sizes)
         self.room = WaitingRoom(options.envoy.timeout_s)
         runtimes = RuntimeClient(session, _token(options.runtime_token_file))
         self.waker = Waker(cluster, runtimes, self.registry, not_asked=self.room.model_changed)

@@ -63,7 +63,7 @@ def decide(
         if view.is_synced:
             return refusals.no_such_model(request.model)
         return refusals.not_read_yet(request.model)
-    profile, profile_told = _profile(model, request)
+    profile, profile_told = _profile(model, request, view)
     if not model.endpoints:
         return _without_engine(model, profile)
     text = _strategy(model, request, profile, settings)
@@ -100,7 +100,7 @@ def decide(
     )
 
 
-def _profile(model: Model, request: Request) -> tuple[Profile | None, str | None]:
+def _profile(model: Model, request: Request, view: View) -> tuple[Profile | None, str | None]:
     """The profile, and its name where the client left the choice to us."""
     config = model.config
     if config is None:
@@ -108,7 +108,7 @@ def _profile(model: Model, request: Request) -> tuple[Profile | None, str | None
     name = request.headers.get(headers.CONFIG_PROFILE, "")
     if name.lower() == profiles.AUTO:
         # A request without a routing text (audio, say) has a prompt all the same: its length is not known.
-        prompt_tokens = request.prompt_tokens or None
+        prompt_tokens = view.token_sizes.tokens(request.model, request.prompt_bytes) or None
         profile = config.by_hints(prompt_tokens, request.max_tokens) or config.default()
         return profile, profile.name if profile is not None else None
     return config.profiles.get(name) or config.default(), None

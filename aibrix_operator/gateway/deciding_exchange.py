@@ -219,7 +219,7 @@ class DecidingExchange:
 
     def _reserve(self, request: Request) -> int:
         """What it may come to: its prompt, and the answer that it asks for."""
-        tokens = request.prompt_tokens
+        tokens = self._parts.view.token_sizes.tokens(request.model, request.prompt_bytes)
         if request.api in _ANSWERS_AT_LENGTH:
             limit = request.max_tokens
             tokens += self._settings.default_output_tokens if limit is None else limit

@@ -14,6 +14,7 @@ from aibrix_operator.gateway.leases import Lease, Leases
 from aibrix_operator.gateway.limits.limiter import Limiter
 from aibrix_operator.gateway.settlement import Ended, LogEntry, StillRunning
 from aibrix_operator.gateway.strategies.base import Usage
+from aibrix_operator.gateway.token_sizes import TokenSizes
 
 LOG = logging.getLogger(__name__)
 
@@ -34,10 +35,12 @@ class Observer(Protocol):
 class Settling:
     """All that happens when a request ends."""
 
-    def __init__(self, leases: Leases, limiter: Limiter, observer: Observer) -> None:
+    def __init__(self, leases: Leases, limiter: Limiter, observer: Observer, sizes: TokenSizes) -> None:
+        """``sizes`` learns from what engines count."""
         self._leases = leases
         self._limiter = limiter
         self._observer = observer
+        self._sizes = sizes
 
     def take(self, entries: Iterable[LogEntry], now_s: float) -> None:
         """In the order of the log. An entry without a lease is of a request that was never admitted."""
@@ -71,6 +74,8 @@ class Settling:
         outcome = account(ended, lease.request)
         self._limiter.settle(lease.granted, outcome.tokens, now_s)
         self._observer.ended(lease, ended, outcome)
+        if outcome.usage is not None and not outcome.usage.is_estimate:
+            self._sizes.learn(lease.request.model, lease.request.prompt_bytes, outcome.usage.prompt)
         _tell_strategies(lease, outcome.usage)
 
 

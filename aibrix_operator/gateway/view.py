@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aibrix_operator.gateway.token_sizes import TokenSizes
+
 if TYPE_CHECKING:
     from aibrix_operator.gateway.loads import Loads
     from aibrix_operator.gateway.profiles import ModelConfig
@@ -122,5 +124,7 @@ class View:
     """Model name → model."""
     metrics: dict[str, EngineMetrics] = field(default_factory=dict)
     """``Endpoint.address`` → its engine's metrics."""
+    token_sizes: TokenSizes = field(default_factory=TokenSizes)
+    """What engines have counted of prompts."""
     is_synced: bool = False
     """The first lists are in: before that, an unknown model may only be one that was not read yet."""

@@ -152,6 +152,7 @@ class Watching:
         for change in self._catalogue.refresh():
             if change.new is None:
                 self._view.loads.drop(change.name)
+                self._view.token_sizes.drop(change.name)
             for listener in self.on_change:
                 listener(change)
         for model, incarnation in self._catalogue.take_ended():

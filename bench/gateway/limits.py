@@ -39,6 +39,7 @@ from aibrix_operator.gateway.request import Api, Request
 from aibrix_operator.gateway.settlement import Ended
 from aibrix_operator.gateway.settling import Settling
 from aibrix_operator.gateway.strategies.base import Ask, Pick, Usage
+from aibrix_operator.gateway.token_sizes import TokenSizes
 from aibrix_operator.gateway.verdict import Forward, RateLimit
 from aibrix_operator.gateway.view import Endpoint, Model
 from bench.gateway.redis_server import redis_server
@@ -123,7 +124,7 @@ def request_us(limits: dict[str, Any], times: int, *, metrics: bool) -> float:
     limiter, loads = MemoryLimiter(), Loads()
     leases = Leases(loads, 30)
     counted = Metrics(lambda: {"m": MODEL}, "gw-0")
-    settling = Settling(leases, limiter, counted if metrics else _Nobody())
+    settling = Settling(leases, limiter, counted if metrics else _Nobody(), TokenSizes())
 
     def step() -> None:
         granted = limiter.admit(Charge(leases.new_id(), 1e9, model="m", endpoints=PODS, **limits))

@@ -116,7 +116,7 @@ async def _ours(
             observer=metrics,
         )
         exchange = DecidingExchange(parts, ExchangeSettings(Settings("least-request")), clock=time.time, wall=time.time)
-        settling = Settling(leases, limiter, metrics)
+        settling = Settling(leases, limiter, metrics, view.token_sizes)
 
         def ended(entry: LogEntry) -> None:
             settling.take((entry,), time.time())

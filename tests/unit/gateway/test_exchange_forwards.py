@@ -152,6 +152,14 @@ async def test_an_engine_that_went_while_limits_were_asked_is_not_gone_to():
     assert limiter.refunds == 1
 
 
+def test_a_reserve_counts_prompts_as_the_models_engines_do():
+    gateway = Gateway(view(model()), users=[user()])
+    for _ in range(100):
+        gateway.view.token_sizes.learn("m", 4000, 2000)
+    gateway.ask(chat(messages=[{"role": "user", "content": "x" * 400}], max_tokens=7), user="ann")
+    assert gateway.watching.leases[0].granted.charge.tokens == pytest.approx(200 + 7, abs=3)
+
+
 @pytest.mark.parametrize("left", [3, 0], ids=["another is there", "none is left"])
 async def test_a_request_whose_engine_went_meanwhile_is_one_request_of_its_user(left):
     limiter = SlowLimiter()

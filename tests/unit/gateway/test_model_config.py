@@ -160,6 +160,17 @@ def test_auto_takes_the_profile_with_most_hints_that_hold(word):
 
 
 @pytest.mark.acceptance("GW-31")
+def test_auto_counts_prompts_as_the_models_engines_do():
+    """With two bytes a token, which these engines have, 240 bytes are more than a hundred of them."""
+    seen = view(model(config={"profiles": {"A": A, "default": {}}}))
+    request = parsed(chat(messages=[{"content": "x" * 240}]), config_profile="auto", path="/v1/messages")
+    assert decided(request, seen).profile == "A"
+    for _ in range(100):
+        seen.token_sizes.learn("m", 4000, 2000)
+    assert decided(request, seen).profile == "default"
+
+
+@pytest.mark.acceptance("GW-31")
 def test_auto_without_a_fitting_profile_takes_the_default():
     assert auto({"A": A, "default": {}}, prompt_tokens=100, max_tokens=20) == "default"
     assert auto({"A": A}, prompt_tokens=100, max_tokens=20) is None

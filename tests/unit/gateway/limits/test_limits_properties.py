@@ -18,6 +18,7 @@ from aibrix_operator.gateway.loads import Loads
 from aibrix_operator.gateway.metrics import Metrics
 from aibrix_operator.gateway.settlement import Ended, StillRunning
 from aibrix_operator.gateway.settling import Settling
+from aibrix_operator.gateway.token_sizes import TokenSizes
 from aibrix_operator.gateway.view import Model
 
 PODS = endpoints(3)
@@ -50,7 +51,7 @@ class Traffic(RuleBasedStateMachine):
         self.limiter = MemoryLimiter()
         self.leases = Leases(self.loads, 30)
         self.metrics = Metrics(lambda: {"m": Model("m", PODS)}, "gw-0")
-        self.settling = Settling(self.leases, self.limiter, self.metrics)
+        self.settling = Settling(self.leases, self.limiter, self.metrics, TokenSizes())
         self.open = {}
         self.routings = []
 

@@ -11,6 +11,7 @@ from aibrix_operator.gateway.loads import Loads
 from aibrix_operator.gateway.settlement import Ended, StillRunning
 from aibrix_operator.gateway.settling import Settling
 from aibrix_operator.gateway.strategies.base import Usage
+from aibrix_operator.gateway.token_sizes import TokenSizes
 
 
 class Heard:
@@ -35,12 +36,13 @@ class Gateway:
         self.limiter = MemoryLimiter()
         self.leases = Leases(self.loads, 30)
         self.heard = Heard()
-        self.settling = Settling(self.leases, self.limiter, self.heard)
+        self.sizes = TokenSizes()
+        self.settling = Settling(self.leases, self.limiter, self.heard, self.sizes)
         self.pod = endpoint()
 
-    def send(self, now_s=0.0, routing=None, **limits):
+    def send(self, now_s=0.0, routing=None, prompt_bytes=40, **limits):
         granted = self.limiter.admit(charge(now_s, to=(self.pod,), inflight=5, **limits))
-        of = request(prompt_bytes=40, stream=True)
+        of = request(prompt_bytes=prompt_bytes, stream=True)
         return self.leases.open(forward(self.pod, of, routing), granted, of, now_s)
 
     def pass_time(self, from_s, to_s):
@@ -89,6 +91,16 @@ def test_tokens_are_charged_once_and_the_slot_is_held_until_the_end():
     assert gateway.holds() == (0, 0)
     assert gateway.limiter.admit(charge(21, user=ann)).tpm == 80
     assert lease.forward.routing.ended_with == [(lease.request, gateway.pod, Usage(30, 50, 80))]
+
+
+def test_what_an_engine_counted_of_a_prompt_is_learned_from_and_an_estimate_is_not():
+    gateway = Gateway()
+    for fields in ({}, {"prompt_tokens": 2000, "completion_tokens": 1, "total_tokens": 2001}):
+        before = gateway.sizes.tokens("m", 4000)
+        for _ in range(50):
+            gateway.settling.take([ended(gateway.send(prompt_bytes=4000), **fields)], 1)
+        learned = gateway.sizes.tokens("m", 4000)
+        assert (before, learned) == ((1000, 1000) if not fields else (1000, pytest.approx(2000, rel=0.02)))
 
 
 def test_a_client_that_left_is_charged_its_prompt_and_what_it_was_sent():
