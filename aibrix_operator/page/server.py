@@ -159,11 +159,16 @@ class _Looks:
                 return self._seen
             look = await self._source.look()
             began_s = self._clock()
-            body = orjson.dumps(frame.build(look, self._scope))
+            # In a thread, since a large frame takes long: passes go on meanwhile, over values that nobody changes.
+            body = await asyncio.to_thread(_render, look, self._scope)
             took_s = self._clock() - began_s
             self._seen = _Seen(look, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
             self._good_until_s = began_s + max(INTERVAL_S, LEISURE * took_s)
             return self._seen
+
+
+def _render(look: Look, scope: str) -> bytes:
+    return orjson.dumps(frame.build(look, scope))
 
 
 def _file(body: bytes, content_type: str) -> _Handler:

@@ -1,25 +1,30 @@
-// Cards as stacked bars: a frame's cards → elements. Nothing is kept here.
+// Cards as stacked bars: a frame's cards → elements.
 
-import { h } from "./dom.js";
+import { h, show, showAll } from "./dom.js";
 import { gib, gibOf, many, requests } from "./words.js";
 
 const COLOURS = 8;
 
-/** All cards, or a sentence where there is none. */
-export function drawCards(cards) {
+/** Make `parent` hold all cards, or a sentence where there is none. */
+export function showCards(parent, cards) {
   if (!cards.length) {
-    return h("p", { class: "empty" }, "There is no warm Pod. Cards appear with the first Pod of a warm pool.");
+    show(parent, h("p", { class: "empty" }, "There is no warm Pod. Cards appear with the first Pod of a warm pool."));
+    return;
   }
   const isWide = new Set(cards.map((card) => card.namespace)).size > 1;
-  return cards.map((card) => drawCard(card, isWide));
+  showAll(parent, cards, idOf, (card) => JSON.stringify([card, isWide]), (card) => drawCard(card, isWide));
+}
+
+function idOf(card) {
+  return `card-${card.namespace}-${card.pod}`;
 }
 
 function drawCard(card, isWide) {
   const colours = coloursOf(card.engines);
-  const id = `card-${card.namespace}-${card.pod}`;
+  const id = idOf(card);
   return h(
     "article",
-    { class: "card", key: id, "aria-labelledby": id },
+    { class: "card", "aria-labelledby": id },
     h(
       "div",
       { class: "card-heading" },

@@ -1,7 +1,7 @@
-// Claims and why they are where they are: a frame's claims → one table. What is opened is handed in.
+// Claims and why they are where they are: a frame's claims → one table.
 
 import { stateBadge } from "./cards.js";
-import { h } from "./dom.js";
+import { h, show, showAll } from "./dom.js";
 import { age, gib } from "./words.js";
 
 const COLUMNS = ["Claim", "Phase", "Where", "Needs", "Why", "For"];
@@ -18,18 +18,31 @@ function kindOf(claim) {
   return claim.states.includes("serving") ? "serving" : claim.states.includes("asleep") ? "asleep" : "";
 }
 
-export function matches(claim, filter) {
+function matches(claim, filter) {
   if (filter.kind !== "all" && kindOf(claim) !== filter.kind) return false;
   const texts = [keyOf(claim), claim.model, claim.reason, claim.phase, ...claim.pods];
   return texts.some((text) => text.toLowerCase().includes(filter.text));
 }
 
-/** `opened`: key → the claim's report, or null while it is asked for. */
-export function drawClaims(claims, filter, opened, now) {
-  if (!claims.length) return h("p", { class: "empty" }, "There is no ModelClaim. Apply one, and it appears here.");
+/** Make `parent` hold the claims that `filter` lets through. `opened`: key → the claim's report, or null while it is
+ *  asked for. */
+export function showClaims(parent, claims, filter, opened, now) {
   const shown = claims.filter((claim) => matches(claim, filter));
-  if (!shown.length) return h("p", { class: "empty" }, `None of ${claims.length} claims is such a one.`);
+  if (!shown.length) {
+    const none = claims.length ? `None of ${claims.length} claims is such a one.` : "There is no ModelClaim. Apply one, and it appears here.";
+    show(parent, h("p", { class: "empty" }, none));
+    return;
+  }
+  if (parent.querySelector("table.claims") === null) show(parent, emptyTable());
   const isWide = new Set(claims.map((claim) => claim.namespace)).size > 1;
+  const rows = shown.flatMap((claim) => (opened.has(keyOf(claim)) ? [{ claim, isDetail: false }, { claim, isDetail: true }] : [{ claim, isDetail: false }]));
+  const key = ({ claim, isDetail }) => (isDetail ? `${keyOf(claim)} about` : keyOf(claim));
+  const sign = ({ claim, isDetail }) => JSON.stringify([claim, isWide, ages(claim, now), opened.has(keyOf(claim)), isDetail && opened.get(keyOf(claim))]);
+  const draw = ({ claim, isDetail }) => (isDetail ? detail(claim, opened, now) : row(claim, isWide, opened, now));
+  showAll(parent.querySelector("table.claims").tBodies[0], rows, key, sign, draw);
+}
+
+function emptyTable() {
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of claims" },
@@ -38,9 +51,13 @@ export function drawClaims(claims, filter, opened, now) {
       { class: "claims" },
       h("caption", { class: "hidden" }, "Claims, by name"),
       h("thead", {}, h("tr", {}, COLUMNS.map((text) => h("th", { scope: "col", class: text === "Needs" ? "number" : "" }, text)))),
-      h("tbody", {}, shown.map((claim) => [row(claim, isWide, opened, now), detail(claim, opened, now)])),
+      h("tbody"),
     ),
   );
+}
+
+function ages(claim, now) {
+  return [claim.since, ...claim.conditions.map((condition) => condition.since)].map((time) => age(time, now));
 }
 
 function row(claim, isWide, opened, now) {
@@ -49,7 +66,7 @@ function row(claim, isWide, opened, now) {
   const needs = claim.footprintBytes === null ? null : claim.footprintBytes + claim.kvFloorBytes;
   return h(
     "tr",
-    { key, class: isOpen ? "open" : "" },
+    { class: isOpen ? "open" : "" },
     h(
       "th",
       { scope: "row" },
@@ -71,10 +88,9 @@ function row(claim, isWide, opened, now) {
 
 function detail(claim, opened, now) {
   const key = keyOf(claim);
-  if (!opened.has(key)) return null;
   const report = opened.get(key);
   const told = report === null ? h("p", { class: "quiet" }, "Asking the operator …") : report.error ? h("p", { class: "warning" }, report.error) : explain(report);
-  return h("tr", { key: `${key} about`, class: "about", id: `about-${key}` }, h("td", { colspan: String(COLUMNS.length) }, conditions(claim, now), told));
+  return h("tr", { class: "about", id: `about-${key}` }, h("td", { colspan: String(COLUMNS.length) }, conditions(claim, now), told));
 }
 
 function conditions(claim, now) {

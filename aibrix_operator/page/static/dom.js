@@ -33,6 +33,27 @@ export function show(parent, wanted) {
   });
 }
 
+/** As `show`, for many things of one kind. What says the same as before is neither drawn nor looked at: `sign` gives
+ *  a text that differs when the drawing would. */
+export function showAll(parent, things, keyOf, sign, draw) {
+  const kept = new Map();
+  for (const node of [...parent.childNodes]) node.key === undefined ? node.remove() : kept.set(node.key, node);
+  let place = parent.firstChild;
+  for (const thing of things) {
+    const key = keyOf(thing);
+    const said = sign(thing);
+    let node = kept.get(key);
+    kept.delete(key);
+    if (node === undefined) node = draw(thing);
+    else if (node.said !== said) morph(node, draw(thing));
+    node.key = key;
+    node.said = said;
+    if (node === place) place = place.nextSibling;
+    else parent.insertBefore(node, place);
+  }
+  for (const node of kept.values()) node.remove();
+}
+
 function isAlike(old, fresh) {
   return old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName;
 }

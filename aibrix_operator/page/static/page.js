@@ -1,7 +1,7 @@
 // Asks for the newest frame again and again, and draws it.
 
-import { drawCards } from "./cards.js";
-import { drawClaims, keyOf } from "./claims.js";
+import { showCards } from "./cards.js";
+import { keyOf, showClaims } from "./claims.js";
 import { h, show } from "./dom.js";
 import { gib, gibOf, many } from "./words.js";
 
@@ -23,8 +23,8 @@ function draw() {
   document.title = `${many(frame.totals.serving, "engine")} serving, ${frame.totals.waiting} waiting – aibrix-operator`;
   show(at("warnings"), frame.warnings.map((text) => h("p", { class: "warning" }, text)));
   show(at("totals"), drawTotals(frame.totals));
-  show(at("cards"), drawCards(frame.cards));
-  show(at("claim-table"), drawClaims(frame.claims, filter, opened, now));
+  showCards(at("cards"), frame.cards);
+  showClaims(at("claim-table"), frame.claims, filter, opened, now);
   document.querySelector("main").setAttribute("aria-busy", "false");
 }
 
