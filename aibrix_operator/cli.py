@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aibrix_operator import log_output
+from aibrix_operator.doctor import command as doctor_command
 from aibrix_operator.gateway import command as gateway_command
 from aibrix_operator.sandbox import command as sandbox_command
 
@@ -119,6 +120,7 @@ def operator(
 
 
 app.command()(gateway_command.gateway)
+app.command()(doctor_command.doctor)
 
 
 @app.command()

@@ -110,6 +110,8 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
         [only] = [choice for choice in schema["anyOf"] if choice.get("type") != "null"]
         return structural({**only, **{k: v for k, v in schema.items() if k not in ("anyOf", "default")}}, definitions)
     out = {k: v for k, v in schema.items() if k not in _REWRITTEN}
+    if "const" in out:  # not in an API server's vocabulary, which drops it in silence
+        out["enum"] = [out.pop("const")]
     if isinstance(out.get("description"), str):
         out["description"] = " ".join(out["description"].replace("``", "").split())
     if not out.get("default", True):  # what absence means anyway: 0, "", [], {}, null

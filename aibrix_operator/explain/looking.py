@@ -160,7 +160,7 @@ async def connect(kubeconfig: Path | None, runtime_token: str | None, read_s: fl
 async def connect_cluster(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
     """The cluster of ``kubeconfig``, else of ``KUBECONFIG``, else of ``~/.kube/config``, else the one that this process
     runs in. CannotLook when none of them describes a cluster."""
-    path = kubeconfig or _default_kubeconfig()
+    path = kubeconfig or default_kubeconfig()
     where = f"in {path}" if path else "here: neither KUBECONFIG nor ~/.kube/config is there, and this is no Pod"
     try:
         cluster = await Cluster.connect(path)
@@ -187,7 +187,7 @@ def report_on(look: Look, namespace: str, name: str) -> ClaimReport:
     return claim_report.report(fleet, claim, is_reached=look.is_reached, warning=look.policy_error)
 
 
-def _default_kubeconfig() -> Path | None:
+def default_kubeconfig() -> Path | None:
     """Where kubectl would look; None leaves the cluster that this process runs in."""
     named = os.environ.get("KUBECONFIG")
     if named:
