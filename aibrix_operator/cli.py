@@ -124,6 +124,30 @@ app.command()(doctor_command.doctor)
 
 
 @app.command()
+def fetch(
+    url: Annotated[str, typer.Argument(help="huggingface://, s3://, gcs://, https:// or a folder.")],
+    folder: Annotated[Path, typer.Argument(help="Where its files come to. One folder holds one artifact.")],
+    credentials: Annotated[
+        Path | None,
+        typer.Option(help="A folder with one file a key, such as huggingface_token.", exists=True, file_okay=False),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="File for a last word in JSON: bytes, reason, message.")] = None,
+) -> None:
+    """Fetch a model's files into a folder, going on where an earlier fetch was cut.
+
+    Ends with status 42 where another try cannot help: a wrong address, credentials that do not open it, a disk that
+    cannot hold it. ModelWarmups run this on nodes.
+    """
+    import asyncio
+
+    from aibrix_operator.modelwarmup import fetching
+
+    status, said = asyncio.run(fetching.fetch(url, folder, credentials, report))
+    typer.echo(said, err=status != fetching.DONE_STATUS)
+    raise typer.Exit(status)
+
+
+@app.command()
 def runtime() -> None:
     """Run the sidecar of a warm pod: it starts engines, watches over them and sets their KV limits.
 
