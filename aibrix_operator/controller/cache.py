@@ -70,8 +70,9 @@ class Cache:
         known = self._objects.get(key)
         if change is Change.DELETED:
             if known is not None and known["metadata"]["uid"] == uid:
-                del self._objects[key]
-            self._tell(Change.DELETED, known if known is not None else obj, None)
+                self._forget(key, known)
+            else:
+                self._tell(Change.DELETED, obj, None)  # of one that only we knew, or that a namesake has followed
             return
         if known is not None and known["metadata"]["uid"] != uid:
             if _is_older(obj, known):
@@ -130,7 +131,7 @@ class Cache:
 
     def _tell(self, change: Change, old: Object | None, new: Object | None) -> None:
         self.overlay.observed(change, old, new)
-        if change is Change.DELETED and old is not None:
+        if old is not None:
             self._unindex(key_of(old), owner_uid(old))
         for listener in self._listeners:
             try:
@@ -140,8 +141,9 @@ class Cache:
                 log.exception("cache of %s: a listener failed on %s", self.selection.resource.plural, change)
 
     def _unindex(self, key: Key, owner: str) -> None:
-        owned = self._owned.get(owner)
-        if owned is None or self.overlay.get(key) is not None:
+        """Unless it is there, and still this owner's."""
+        owned, current = self._owned.get(owner), self.overlay.get(key)
+        if owned is None or (current is not None and owner_uid(current) == owner):
             return
         owned.pop(key, None)
         if not owned:

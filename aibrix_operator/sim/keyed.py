@@ -165,8 +165,7 @@ class KeyedCluster:
         self._last_broken = asyncio.Event()
 
     def _changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
-        if new is None and old is not None:
-            self.garbage.gone(old)
+        self.garbage.changed(old, new)
         for watcher in self.watchers:
             watcher(verb, resource, old, new)
         if self.broken:
