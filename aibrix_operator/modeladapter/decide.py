@@ -23,7 +23,7 @@ from aibrix_operator.modeladapter.placing import Placing, place
 from aibrix_operator.modeladapter.publish import Outcome, status_of
 from aibrix_operator.modeladapter.retries import Tries
 from aibrix_operator.modeladapter.scheduling import Policy
-from aibrix_operator.modeladapter.snapshot import Adapter, PodFacts, Snapshot, Verdict
+from aibrix_operator.modeladapter.snapshot import Adapter, PodFacts, Refusal, Snapshot, Verdict
 from aibrix_operator.modeladapter.steps import (
     AddFinalizer,
     Annotate,
@@ -61,9 +61,12 @@ def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) ->
         fault = (Reason.NAME_IN_USE, f"ModelAdapter {snapshot.name_holder} is older and serves this name")
     placing = place(adapter, standings, policy, now, is_wanted=fault is None)
     resources = _resources(snapshot, placing)
-    outcome = _outcome(snapshot, placing, standings, fault)
-    is_waiting = bool(resources) and snapshot.refusal is None
-    refused_for_s = snapshot.refusal.again_at_s - snapshot.now_s if snapshot.refusal is not None and resources else 0.0
+    if not resources:
+        memory = replace(memory, refusal=None)
+    refusal = memory.refusal
+    outcome = _outcome(snapshot, placing, standings, fault, refusal)
+    is_waiting = bool(resources) and refusal is None
+    refused_for_s = refusal.again_at_s - snapshot.now_s if refusal is not None and resources else 0.0
     steps: list[Step] = [*told, *(resources if refused_for_s <= 0 else ())]
     annotations = _annotations(adapter, memory, standings, placing)
     if annotations:
@@ -220,6 +223,7 @@ def _outcome(
     placing: Placing,
     standings: Sequence[Standing],
     fault: tuple[Reason, str] | None,
+    refusal: Refusal | None,
 ) -> Outcome:
     """A Pod is told of once its slice has it. Where the API server refuses slices, gateways that go by the status still
     find it, and ``Ready`` stays false."""
@@ -227,13 +231,12 @@ def _outcome(
     instances = tuple(
         each.name
         for each in placing.stays
-        if each.name in before or snapshot.refusal is not None or _has_endpoint(snapshot, each)
+        if each.name in before or refusal is not None or _has_endpoint(snapshot, each)
     )
     is_in_place = snapshot.has_service and all(
         _has_endpoint(snapshot, each) for each in placing.stays if each.name in instances
     )
-    refusal = snapshot.refusal if not is_in_place else None
-    return Outcome(placing, standings, instances, is_in_place, refusal, fault)
+    return Outcome(placing, standings, instances, is_in_place, refusal if not is_in_place else None, fault)
 
 
 def _has_endpoint(snapshot: Snapshot, standing: Standing) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aibrix_operator.modeladapter.retries import Tries
-from aibrix_operator.modeladapter.snapshot import Snapshot, Verdict
+from aibrix_operator.modeladapter.snapshot import Refusal, Snapshot, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Memory:
     tries: Mapping[str, Tries] = field(default_factory=dict)
     """Newer than what the annotations say, until they say the same."""
     route: Route = Route()
+    refusal: Refusal | None = None
+    """Stands until Service and EndpointSlices are as wanted."""
     generation: int = 0
     """Of the spec that was decided on last; 0: none yet."""
 
@@ -63,5 +65,6 @@ def remember(memory: Memory, snapshot: Snapshot) -> Memory:
         words={uid: word for uid, word in words.items() if uid in known},
         tries={uid: tries for uid, tries in memory.tries.items() if uid in known},
         route=route,
+        refusal=snapshot.refusal or memory.refusal,
         generation=memory.generation,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -112,7 +112,7 @@ class RouteCalled:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The API server's no to a Service or an EndpointSlice, until one is taken."""
+    """The API server's no to a Service or an EndpointSlice."""
 
     is_service: bool
     message: str
@@ -148,7 +148,10 @@ class Snapshot:
     has_service: bool
     slices: Mapping[int, frozenset[str]]
     """Engine port → addresses in the EndpointSlice of that port; no entry: there is none."""
+    slice_versions: Mapping[str, str] = field(default_factory=dict)
+    """Name → resourceVersion of the EndpointSlices that are there."""
     refusal: Refusal | None = None
+    """Since the last pass."""
     name_holder: str = ""
     """``namespace/name`` of an older adapter with this name; empty: the name is this one's."""
     called: Sequence[Called] = ()

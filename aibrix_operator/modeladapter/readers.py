@@ -1,0 +1,138 @@
+"""Asks each Pod's engine what it has, once for all adapters that care, and wakes those about which the answer changed.
+
+A restarted engine has forgotten its adapters while its Pod stays ready; nothing but its list tells. What is read may be
+lost: the next list brings it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from aibrix_operator.cluster.resource import Key
+from aibrix_operator.modeladapter.engines import Access, Engines
+from aibrix_operator.modeladapter.snapshot import Listing, Target
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 10.0
+"""An engine that lost an adapter is known so late."""
+_FIRST_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Whom to ask, and how one is let in: adapters with different keys ask apart."""
+
+    target: Target
+    access: Access
+
+
+@dataclass
+class _Reader:
+    door: Door
+    wanted_by: dict[Key, str] = field(default_factory=dict)
+    """Adapter → the name that it goes by in the engine."""
+    to_tell: set[Key] = field(default_factory=set)
+    """Adapters that wait for the next answer, whatever it is."""
+    listing: Listing | None = None
+    asks_soon: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+
+class Readers:
+    """All readers of one term. ``look`` wakes an adapter's pass."""
+
+    def __init__(self, engines: Engines, look: Callable[[Key], None]) -> None:
+        self._engines = engines
+        self._look = look
+        self._readers: dict[Door, _Reader] = {}
+        self._doors: dict[Key, frozenset[Door]] = {}
+
+    def want(self, key: Key, name: str, doors: Iterable[Door]) -> None:
+        """From now on the adapter cares about these engines and no others."""
+        wanted, before = frozenset(doors), self._doors.get(key, frozenset())
+        for door in before - wanted:
+            self._release(key, door)
+        for door in wanted - before:
+            reader = self._readers.get(door)
+            if reader is None:
+                reader = self._readers[door] = _Reader(door)
+                reader.task = asyncio.get_running_loop().create_task(
+                    self._read(reader), name=f"list of {door.target.pod}"
+                )
+            reader.wanted_by[key] = name
+        if wanted:
+            self._doors[key] = wanted
+        else:
+            self._doors.pop(key, None)
+
+    def listing(self, door: Door) -> Listing | None:
+        """The last answer; None before the first."""
+        reader = self._readers.get(door)
+        return None if reader is None else reader.listing
+
+    def ask_soon(self, key: Key, door: Door) -> None:
+        """Ask now, and tell the adapter: something was sent to the engine that nobody answered."""
+        reader = self._readers.get(door)
+        if reader is not None:
+            reader.to_tell.add(key)
+            reader.asks_soon.set()
+
+    async def stop(self) -> None:
+        """End all."""
+        tasks = [reader.task for reader in self._readers.values() if reader.task is not None]
+        self._readers.clear()
+        self._doors.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _release(self, key: Key, door: Door) -> None:
+        reader = self._readers[door]
+        reader.wanted_by.pop(key, None)
+        reader.to_tell.discard(key)
+        if not reader.wanted_by:
+            del self._readers[door]
+            if reader.task is not None:
+                reader.task.cancel()
+
+    async def _read(self, reader: _Reader) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            reader.asks_soon.clear()
+            asked_at_s = loop.time()
+            try:
+                found = await self._engines.models(reader.door.target, reader.door.access)
+            except Exception as error:
+                # A fault of ours must not blind the reader for good.
+                log.exception("list of %s", reader.door.target.pod)
+                found = f"the list failed: {type(error).__name__}"
+            before = reader.listing
+            reader.listing = (
+                Listing(asked_at_s, {}, found) if isinstance(found, str) else Listing(asked_at_s, dict(found))
+            )
+            failures = failures + 1 if reader.listing.error else 0
+            self._tell(reader, before, reader.listing)
+            pause_s = min(_FIRST_RETRY_S * 2 ** min(failures - 1, 8), INTERVAL_S) if failures else INTERVAL_S
+            try:
+                async with asyncio.timeout(pause_s):
+                    await reader.asks_soon.wait()
+            except TimeoutError:
+                continue
+
+    def _tell(self, reader: _Reader, before: Listing | None, after: Listing) -> None:
+        """Wake those whose standing there may be another now."""
+        waiting, reader.to_tell = reader.to_tell, set()
+        for key, name in list(reader.wanted_by.items()):
+            if key in waiting or before is None or _concerns(name, before, after):
+                self._look(key)
+
+
+def _concerns(name: str, before: Listing, after: Listing) -> bool:
+    if (before.error, after.error) != ("", ""):
+        return before.error != after.error
+    return before.models.get(name) != after.models.get(name)
