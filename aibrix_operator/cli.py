@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aibrix_operator import log_output
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.doctor import command as doctor_command
 from aibrix_operator.gateway import command as gateway_command
 from aibrix_operator.sandbox import command as sandbox_command
@@ -81,6 +82,16 @@ def operator(
             help="Serve the read-only web page here, for example http://127.0.0.1:8090 for this machine alone."
         ),
     ] = None,
+    enable_runtime_sidecar: Annotated[
+        bool,
+        typer.Option(
+            "--enable-runtime-sidecar",
+            help="Load ModelAdapters through the runtime sidecar of Pods that have one; it fetches the artifact.",
+        ),
+    ] = False,
+    adapter_scheduler: Annotated[
+        Policy, typer.Option(help="Which Pods get a ModelAdapter that is wanted on some of them only.")
+    ] = Policy.LEAST_ADAPTERS,
     lease_namespace: Annotated[
         str | None, typer.Option(help="Namespace of the Lease; by default the Pod's own, else --namespace's.")
     ] = None,
@@ -104,6 +115,7 @@ def operator(
 
     from aibrix_operator.cluster.lease import LeaseSettings
     from aibrix_operator.operator import process as operator_process
+    from aibrix_operator.operator.kinds import AdapterSettings
     from aibrix_operator.page import beside
 
     log_output.to_stderr(log_level)
@@ -115,7 +127,8 @@ def operator(
         served = beside.pages(page, namespace)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    settings = operator_process.Settings(lease, kubeconfig, namespace, runtime_token_file, liveness)
+    adapters = AdapterSettings(adapter_scheduler, enable_runtime_sidecar)
+    settings = operator_process.Settings(lease, kubeconfig, namespace, runtime_token_file, liveness, adapters)
     uvloop.run(operator_process.serve(settings, served))
 
 

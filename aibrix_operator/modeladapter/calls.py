@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import (
     DEPLOYMENTS,
@@ -18,7 +19,6 @@ from aibrix_operator.cluster.resource import (
     Object,
     Resource,
 )
-from aibrix_operator.api import names
 from aibrix_operator.controller.hub import Hub
 from aibrix_operator.modeladapter import routes
 from aibrix_operator.modeladapter.engines import Access, Answer, Engines, Source

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from aibrix_operator.api import names
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modeladapter import ConditionType, Reason
 from aibrix_operator.modeladapter import retries
@@ -22,7 +23,6 @@ from aibrix_operator.modeladapter.memory import Memory, remember
 from aibrix_operator.modeladapter.placing import Placing, place
 from aibrix_operator.modeladapter.publish import Outcome, status_of
 from aibrix_operator.modeladapter.retries import Tries
-from aibrix_operator.modeladapter.scheduling import Policy
 from aibrix_operator.modeladapter.snapshot import Adapter, PodFacts, Refusal, Snapshot, Verdict
 from aibrix_operator.modeladapter.steps import (
     AddFinalizer,

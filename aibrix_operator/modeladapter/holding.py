@@ -22,7 +22,8 @@ class Held(Enum):
     NOT_KNOWN = "not known"
     """Nobody has been asked yet, or the last call may have been carried out."""
     NO_ANSWER = "no answer"
-    """The engine was asked and did not answer; nothing is known beside."""
+    """The engine was asked and did not answer. A Pod that has it stays: an engine that is merely slow must not lose its
+    requests, and one that is down makes its Pod unready."""
     BASE = "base"
     """The engine serves a base model of that name."""
 
@@ -66,7 +67,9 @@ class Standing:
 def held_by(pod: PodFacts, name: str, word: Word | None) -> Held:
     """What is known of adapter ``name`` in the Pod's engine."""
     listing = pod.listing
-    if listing is not None and not listing.error and (word is None or listing.asked_at_s > word.ended_at_s):
+    if listing is not None and (word is None or listing.asked_at_s >= word.ended_at_s):
+        if listing.error:
+            return Held.NO_ANSWER  # it may have started anew since we were told anything
         found = listing.models.get(name)
         if found is None:
             return Held.NO
@@ -76,6 +79,4 @@ def held_by(pod: PodFacts, name: str, word: Word | None) -> Held:
             return Held.YES if word.loads else Held.NO
         # A load that was refused changed nothing, and was only sent where the engine had none.
         return Held.NO if word.loads else Held.NOT_KNOWN
-    if listing is not None and listing.error:
-        return Held.NO_ANSWER
     return Held.NOT_KNOWN

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from aibrix_operator.api import names
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.api.modeladapter import API_KEY, MODELADAPTER
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import (
@@ -45,7 +47,6 @@ from aibrix_operator.modeladapter.engines import Access, Answer, Engines
 from aibrix_operator.modeladapter.known import Known
 from aibrix_operator.modeladapter.memory import Memory
 from aibrix_operator.modeladapter.readers import Door, Readers
-from aibrix_operator.modeladapter.scheduling import Policy
 from aibrix_operator.modeladapter.snapshot import (
     Adapter,
     Called,
@@ -168,8 +169,8 @@ class ModelAdapters:
             is_terminating = "deletionTimestamp" in pod["metadata"]
             door = Door(target, _access(adapter))
             ready_since = parse.ready_since(pod)
-            if target.ip and not is_terminating and (ready_since is not None or name in named):
-                doors.append(door)
+            if target.ip and not is_terminating:
+                doors.append(door)  # also one that is not ready: whether it still has the adapter matters
             facts = PodFacts(
                 target=target,
                 created_at=parse.created_at(pod),
@@ -228,9 +229,14 @@ class ModelAdapters:
             return await self._calls.route(call.what)
         assert isinstance(call.what, EngineCall), f"no such call: {call}"
         answer = await self._calls.engine(call.what)
-        if answer.verdict is Verdict.UNKNOWN and self._readers is not None:
-            self._readers.ask_soon(call.what.key, Door(call.what.target, call.what.access))
-        return answer
+        ended_at_s = asyncio.get_running_loop().time()
+        if self._readers is not None:
+            door = Door(call.what.target, call.what.access)
+            if answer.verdict is Verdict.UNKNOWN:
+                self._readers.ask_soon(call.what.key, door)
+            elif answer.verdict is Verdict.DONE:
+                self._readers.did(call.what.key, door, loaded=call.what.loads)
+        return answer, ended_at_s
 
 
 def _chooses(adapter: Adapter) -> bool:
@@ -287,18 +293,18 @@ def _is_engine_call(ended: Finished) -> bool:
 def _called(ended: Finished, now: Moment) -> Called:
     assert isinstance(ended.step, Call), "only calls to engines come here"
     call: EngineCall = ended.step.what
-    answer = ended.value
     if ended.error is not None:
         log.error("a call to pod %s failed", call.target.pod, exc_info=ended.error)
-        answer = Answer(Verdict.UNKNOWN, f"the call failed: {type(ended.error).__name__}")
-    # Ended a moment ago: the pass that it woke is this one. Lists that were asked for before now do not tell of it.
+        answer, ended_at_s = Answer(Verdict.UNKNOWN, f"the call failed: {type(ended.error).__name__}"), now.monotonic_s
+    else:
+        answer, ended_at_s = ended.value
     return Called(
         pod_uid=call.target.uid,
         loads=call.loads,
         artifact_url=call.artifact_url,
         verdict=answer.verdict,
         message=answer.message,
-        ended_at_s=now.monotonic_s,
+        ended_at_s=ended_at_s,
         ended_at=now.wall,
     )
 

@@ -96,8 +96,8 @@ class Known:
             for key in self._by_name.get(body["metadata"]["name"], ())
             if key != key_of(body) and "deletionTimestamp" not in self._bodies[key]["metadata"]
         ]
-        older = [rival for rival in rivals if _age(rival) < own]
-        return "/".join(key_of(min(older, key=_age))) if older else ""
+        older = [(*_age(rival), key_of(rival)) for rival in rivals if _age(rival) < own]
+        return "/".join(min(older)[-1]) if older else ""
 
     def adapters_about(self, pod: Key, labels: Sequence[Mapping[str, str]]) -> Iterable[Key]:
         """Adapters that select a Pod with any of these labels, or tell of it."""

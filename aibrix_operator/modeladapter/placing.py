@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from aibrix_operator.api import names
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.api.modeladapter import Reason
 from aibrix_operator.modeladapter.holding import Held, Standing
-from aibrix_operator.modeladapter.scheduling import STABLE_S, Policy, choose, is_stable
+from aibrix_operator.modeladapter.scheduling import STABLE_S, choose, is_stable
 from aibrix_operator.modeladapter.snapshot import Adapter, Verdict
 
 
@@ -120,7 +121,7 @@ def _is_to_let_go(adapter: Adapter, standing: Standing, stays: Sequence[Standing
 def _is_ours(standing: Standing) -> bool:
     """Whether we had it loaded there and have not had it unloaded since, as far as anybody knows."""
     if standing.word is not None and not standing.word.loads:
-        return False
+        return standing.held is Held.YES  # it was told to, and has it all the same
     was_told = standing.word is not None and standing.word.verdict in (Verdict.DONE, Verdict.UNKNOWN)
     return (bool(standing.loaded_from) or was_told) and standing.held is not Held.NO
 
@@ -184,8 +185,8 @@ def _load_on_some(
         base.lost,
         (*base.lost, *chosen),
         unloads,
-        scheduled=_annotation(adapter, base, written, newly),
-        chosen=tuple(written),
+        scheduled=_annotation(others, written, newly),
+        chosen=tuple(each.name for each in others if each.name in written),
         is_scaled_down=base.is_scaled_down,
         hindrance=_hindrance(others, stable) if missing > 0 and is_idle else None,
         look_after_s=min(waits, default=None),
@@ -202,13 +203,13 @@ def _stable_in_s(standing: Standing, now: datetime) -> float:
     return STABLE_S - (now - standing.pod.ready_since).total_seconds()
 
 
-def _annotation(
-    adapter: Adapter, base: Placing, written: Sequence[str], newly: tuple[str, ...]
-) -> tuple[str, ...] | None:
-    """What it is to say; None: as it is. Once all are there nobody is scheduled any more."""
-    if written and len(base.stays) >= base.desired:
-        return ()
-    return newly or None
+def _annotation(others: Sequence[Standing], written: Sequence[str], newly: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What it is to say; None: as it is. Who has it or is gone is not scheduled any more."""
+    if not written:
+        return newly or None
+    there = {each.name for each in others}
+    kept = tuple(name for name in written if name in there)
+    return None if kept == tuple(written) else kept
 
 
 def _hindrance(others: Sequence[Standing], stable: Sequence[Standing]) -> Hindrance | None:

@@ -90,12 +90,11 @@ def _starting(adapter: Adapter, now: datetime) -> Condition:
 def _loaded(adapter: Adapter, outcome: Outcome) -> tuple[LoadedAdapter, ...]:
     """Pods that hold it, by name: those of the status that may still, and those that have it now."""
     assert adapter.spec is not None or not outcome.instances, "what cannot be read is loaded nowhere"
-    stays = {each.name for each in outcome.placing.stays if each.held is not Held.NO}
+    stays = {each.name for each in outcome.placing.stays}  # one that lost it is about to get it again
     sources: dict[str, str] = {}
     for each in outcome.standings:
         was_there = bool(each.loaded_from) or each.name in adapter.status.instances
-        is_let_go = each.word is not None and not each.word.loads
-        if each.name in stays or (was_there and not is_let_go and each.held is not Held.NO):
+        if each.name in stays or (was_there and each.held not in (Held.NO, Held.BASE)):
             url = each.loaded_from or (adapter.spec.artifact_url if adapter.spec is not None else "")
             if each.word is not None and each.word.loads and each.held is Held.YES:
                 url = each.word.artifact_url

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from aibrix_operator.cluster.resource import Key
 from aibrix_operator.modeladapter.engines import Access, Engines
-from aibrix_operator.modeladapter.snapshot import Listing, Target
+from aibrix_operator.modeladapter.snapshot import ListedModel, Listing, Target
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ class _Reader:
     door: Door
     wanted_by: dict[Key, str] = field(default_factory=dict)
     """Adapter → the name that it goes by in the engine."""
+    has: dict[Key, ListedModel | None] = field(default_factory=dict)
+    """What each adapter was told last of itself, or did since; no entry: nothing yet."""
     to_tell: set[Key] = field(default_factory=set)
     """Adapters that wait for the next answer, whatever it is."""
     listing: Listing | None = None
@@ -74,6 +76,12 @@ class Readers:
         reader = self._readers.get(door)
         return None if reader is None else reader.listing
 
+    def did(self, key: Key, door: Door, *, loaded: bool) -> None:
+        """The engine has it now, or not any more: a list that says otherwise is news."""
+        reader = self._readers.get(door)
+        if reader is not None and key in reader.wanted_by:
+            reader.has[key] = ListedModel(is_base=False) if loaded else None
+
     def ask_soon(self, key: Key, door: Door) -> None:
         """Ask now, and tell the adapter: something was sent to the engine that nobody answered."""
         reader = self._readers.get(door)
@@ -93,6 +101,7 @@ class Readers:
     def _release(self, key: Key, door: Door) -> None:
         reader = self._readers[door]
         reader.wanted_by.pop(key, None)
+        reader.has.pop(key, None)
         reader.to_tell.discard(key)
         if not reader.wanted_by:
             del self._readers[door]
@@ -127,12 +136,11 @@ class Readers:
     def _tell(self, reader: _Reader, before: Listing | None, after: Listing) -> None:
         """Wake those whose standing there may be another now."""
         waiting, reader.to_tell = reader.to_tell, set()
+        is_other_error = before is None or before.error != after.error
         for key, name in list(reader.wanted_by.items()):
-            if key in waiting or before is None or _concerns(name, before, after):
+            found = after.models.get(name)
+            is_news = not after.error and (key not in reader.has or reader.has[key] != found)
+            if not after.error:
+                reader.has[key] = found
+            if is_news or is_other_error or key in waiting:
                 self._look(key)
-
-
-def _concerns(name: str, before: Listing, after: Listing) -> bool:
-    if (before.error, after.error) != ("", ""):
-        return before.error != after.error
-    return before.models.get(name) != after.models.get(name)

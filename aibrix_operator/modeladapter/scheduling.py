@@ -5,26 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.modeladapter.snapshot import PodFacts
 
 STABLE_S: Final = 5.0
 """A Pod that became ready a moment ago may go again: it is passed over for so long."""
 PACKED: Final = 10
 """Models on a Pod that ``binPack`` takes for full."""
-
-
-class Policy(StrEnum):
-    """The operator's own setting, for all adapters."""
-
-    LEAST_ADAPTERS = "leastAdapters"
-    """The fewest models on the Pod, ties by name."""
-    BIN_PACK = "binPack"
-    """The most models on the Pod below ``PACKED``, ties by name."""
-    RANDOM = "random"
-    """By a hash of adapter and Pod: spread, and the same again after a restart."""
 
 
 def models_on(pod: PodFacts) -> int:

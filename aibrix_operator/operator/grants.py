@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from aibrix_operator.cluster.grant import READ, Grant
 from aibrix_operator.gateway import grants as gateway
+from aibrix_operator.modeladapter import grants as modeladapter
 from aibrix_operator.modelclaim import grants as modelclaim
 from aibrix_operator.modelwarmup import grants as modelwarmup
 from aibrix_operator.stormservice import grants as stormservice
@@ -23,7 +24,7 @@ PROCESS = (
 
 GRANTS: Mapping[str, tuple[Grant, ...]] = MappingProxyType(
     {
-        "operator": (*PROCESS, *modelclaim.GRANTS, *modelwarmup.GRANTS, *stormservice.GRANTS),
+        "operator": (*PROCESS, *modelclaim.GRANTS, *modeladapter.GRANTS, *modelwarmup.GRANTS, *stormservice.GRANTS),
         "gateway": gateway.GRANTS,
     }
 )

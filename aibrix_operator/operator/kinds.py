@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.events import EventRecorder
 from aibrix_operator.cluster.watch import Watch
@@ -15,6 +16,9 @@ from aibrix_operator.controller.controller import Controller
 from aibrix_operator.controller.hub import Hub
 from aibrix_operator.controller.keyed import KeyedController
 from aibrix_operator.controller.leading import Writer
+from aibrix_operator.modeladapter.controller import ModelAdapterController
+from aibrix_operator.modeladapter.engines import Engines
+from aibrix_operator.modeladapter.kind import ModelAdapters
 from aibrix_operator.modelclaim import reconcile
 from aibrix_operator.modelclaim.controller import ModelClaimController
 from aibrix_operator.modelclaim.world import World
@@ -26,6 +30,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterSettings:
+    """What the command line says about ModelAdapters."""
+
+    policy: Policy = Policy.LEAST_ADAPTERS
+    uses_sidecar: bool = False
+    """Pods that have a runtime sidecar are called through it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """What a process gives its controllers."""
 
@@ -34,9 +47,12 @@ class Parts:
     writer: Writer
     """For writing: it refuses while this replica does not lead."""
     runtimes: RuntimeClient
+    engines: Engines
+    """For calls about adapters."""
     recorder: EventRecorder
     namespace: str | None
     """None: all namespaces."""
+    adapters: AdapterSettings = AdapterSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +72,8 @@ def host(parts: Parts) -> Hosted:
     reconcile.attach(world)
     claims = ModelClaimController(world)
     hub = Hub(parts.writer, parts.cluster, parts.recorder, parts.namespace)
-    keyed: list[Controller] = [*stormservice.controllers(hub)]
+    adapters = ModelAdapters(hub, parts.engines, parts.adapters.policy, uses_sidecar=parts.adapters.uses_sidecar)
+    keyed: list[Controller] = [*stormservice.controllers(hub), ModelAdapterController(adapters, hub)]
     if parts.namespace is None:
         keyed.append(KeyedController(ModelWarmups(hub), hub))
     else:

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -28,6 +28,7 @@ from aibrix_operator.cluster.lease_thread import ElectionThread
 from aibrix_operator.cluster.resource import Resource
 from aibrix_operator.controller.controller import Controller, Feed
 from aibrix_operator.controller.leading import LeadersWriter, fence
+from aibrix_operator.modeladapter.engines import HttpEngines
 from aibrix_operator.operator import handlers, kinds
 from aibrix_operator.operator.own_kinds import OwnKinds
 from aibrix_operator.operator.probes import Probes
@@ -53,6 +54,7 @@ class Settings:
     """A file with the bearer token that runtimes ask for."""
     liveness_endpoint: str | None = None
     """Such as ``http://0.0.0.0:8081/healthz``, with ``/readyz`` beside it; None: no server for probes."""
+    adapters: kinds.AdapterSettings = field(default_factory=kinds.AdapterSettings)
 
 
 class Server(Protocol):
@@ -81,12 +83,16 @@ async def serve(settings: Settings, beside: Servers = lambda _: ()) -> None:
     async with (
         await Cluster.connect(settings.kubeconfig) as cluster,
         aiohttp.ClientSession(connector=connector) as session,
+        # An engine that takes its time over ten adapters must still be able to tell what it has.
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as engine_session,
     ):
         connect = partial(Cluster.connect, settings.kubeconfig, max_connections=2)
         elector = ElectionThread(connect, settings.lease, _identity())
         recorder = EventRecorder(cluster, component="aibrix-operator", instance=socket.gethostname())
         runtimes = RuntimeClient(session, token, partial(fence, elector))
-        parts = kinds.Parts(cluster, LeadersWriter(cluster, elector), runtimes, recorder, settings.namespace)
+        engines = HttpEngines(engine_session, token)
+        writer = LeadersWriter(cluster, elector)
+        parts = kinds.Parts(cluster, writer, runtimes, engines, recorder, settings.namespace, settings.adapters)
         hosted = kinds.host(parts)
         replica = _Replica(parts, elector, hosted, beside(hosted.controllers), settings)
         await replica.start()

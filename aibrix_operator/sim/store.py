@@ -250,7 +250,10 @@ class Store:
         old = self.get(resource, key_of(body))
         if old["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             raise errors.Conflict(f"PUT {resource.plural}: HTTP 409: it has been modified", status=409)
-        return self._commit(resource, (resource.plural, *key_of(body)), old, dict(body))
+        # What the API server alone decides stays, whether the body repeats it or not.
+        kept = {key: old["metadata"][key] for key in ("uid", "creationTimestamp") if key in old["metadata"]}
+        new = {**body, "metadata": {**body["metadata"], **kept}}
+        return self._commit(resource, (resource.plural, *key_of(body)), old, new)
 
     def _commit(
         self, resource: Resource, key: tuple[str, str, str], old: Object | None, new: Object, verb: str = ""

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from aibrix_operator.api import names
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modeladapter import ModelAdapterSpec, ModelAdapterStatus
 from aibrix_operator.modeladapter import steps as did
 from aibrix_operator.modeladapter.decide import decide
 from aibrix_operator.modeladapter.memory import Memory
-from aibrix_operator.modeladapter.scheduling import Policy
 from aibrix_operator.modeladapter.snapshot import (
     Adapter,
     Called,

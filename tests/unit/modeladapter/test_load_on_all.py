@@ -277,13 +277,17 @@ def test_a_narrowed_selector_lets_the_engine_go_after_the_route():
     assert (play.holding(), [each.pod for each in play.status.loaded]) == ({"b-1"}, ["b-1"])
 
 
-def test_an_unload_that_fails_is_told_and_not_tried_for_ever():
+def test_an_unload_that_fails_is_told_and_tried_again_when_the_next_list_still_has_it():
     play = Play().start()
     play.engines["b-2"].unload_verdict = Verdict.REFUSED
     play.change_pod("b-2", is_selected=False)
     play.later(1)
-    play.later(10)
     assert (play.engines["b-2"].unloads, play.events().count("UnloadFailed")) == (1, 1)
+    play.settle()
+    assert play.engines["b-2"].unloads == 1
+    play.engines["b-2"].unload_verdict = Verdict.DONE
+    play.later(10)
+    assert (play.holding(), [each.pod for each in play.status.loaded]) == ({"b-1"}, ["b-1"])
 
 
 def test_an_edited_address_goes_from_pod_to_pod():

@@ -4,7 +4,7 @@ import pytest
 from adapter_play import Play
 
 from aibrix_operator.api import names
-from aibrix_operator.modeladapter.scheduling import Policy
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.modeladapter.snapshot import Verdict
 
 THREE = ("b-1", "b-2", "b-3")
