@@ -20,6 +20,8 @@ MODEL = {"namespace": "ml", "model": "qwen"}
 VIOLATIONS = 'aibrix_modelclaim_ledger_violations_total{namespace="ml"}'
 GAVE_UP = 'aibrix:modelclaim_engine_restart_budget_exhausted_total{pod="warm-0",model="qwen"}'
 ACTIONS = "aibrix_modelclaim_pool_policy_actions_total"
+WARMUPS = "aibrix_modelwarmup_warmups"
+WRITES = "aibrix_controller_writes_total"
 DECISIONS = "aibrix_gateway_decision_seconds_bucket"
 
 
@@ -48,6 +50,8 @@ WELL = {
     f'{ACTIONS}{{namespace="ml",action="wake",result="applied"}}': "0+1x90",
     'aibrix_modelclaim_pool_policy_valid{namespace="ml",deployment="pool"}': "1x90",
     "aibrix_modelclaim_events_dropped": "7x90",
+    f'{WRITES}{{kind="StormService",resource="pods",verb="create",result="done"}}': "0+9x90",
+    f'{WARMUPS}{{namespace="ml",phase="Failed"}}': "0x90",
     GAVE_UP: "2x90",
     'aibrix:modelclaim_engine_restart_attempts_total{pod="warm-0",model="qwen"}': "5x90",
     'gateway_request_model_fail_total{model="qwen",status_code="503"}': "0+1x90",
@@ -95,6 +99,13 @@ STORIES = (
           "The policy of pool ml/pool cannot be read", {"namespace": "ml", "deployment": "pool"}),
     Story("AibrixEventsDropped", {"aibrix_modelclaim_events_dropped": "0+5x20"}, "10m",
           "Events are not written, to spare the API server", {}),
+    Story("AibrixWritesRefused",
+          {f'{WRITES}{{kind="StormService",resource="pods",verb="create",result="refused"}}': "0+1x30"},
+          "20m", "The API server does not take what the controller of StormService writes to pods",
+          {"kind": "StormService", "resource": "pods"}),
+    Story("AibrixWarmupsFailed",
+          {f'{WARMUPS}{{namespace="ml",phase="{phase}"}}': "1x20" for phase in ("Failed", "Degraded")}, "10m",
+          "2 warmup(s) of ml have failed, on all of their nodes or on some", {"namespace": "ml"}),
     Story("AibrixEngineGaveUp", {GAVE_UP: "_x20 1x20"}, "25m",
           "The engine of qwen died too often and is not started again", {"pod": "warm-0", "model": "qwen"}),
     Story("AibrixEngineGaveUp", {GAVE_UP: "1x20 2x20"}, "25m",

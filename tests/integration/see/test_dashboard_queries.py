@@ -21,7 +21,7 @@ WITHIN_S = 60
 
 @pytest.fixture(scope="module")
 def busy_sandbox(redis_server):
-    """A claim that serves, one that sleeps and is woken by a request, and two that wait; a gateway with a Redis."""
+    """Two claims that serve, and two that wait; a warmup; a gateway with a Redis."""
     prometheus.find()  # before anything is started
     options = up.Options(gateways=1, gateway_options=[["--redis-url", redis_server.url]])
     made = up.up(f"whole-{os.getpid()}-2", options)
@@ -38,6 +38,11 @@ def furnish(kubectl, url):
         kubectl.run("wait", f"modelclaim/{name}", "--for=jsonpath={.status.phase}=Active", f"--timeout={WITHIN_S}s")
     kubectl.apply(manifest("huge", "600Gi"))
     kubectl.apply(manifest("waits", "60Gi"))
+    pool = "resource-pool.aibrix.ai/name=lat"
+    kubectl.run("label", "namespace", "default", pool)
+    kubectl.run("label", "nodes", "--all", pool, "model.aibrix.ai/warmup-enabled=true")
+    node = kubectl.get("nodes")["items"][0]["metadata"]["name"]
+    kubectl.apply(warmup(node))
     for model, count in (("awake", 20), ("wakened", 3), ("nobody", 1)):
         for _ in range(count):
             ask(url, model)
@@ -52,6 +57,18 @@ def manifest(name, footprint):
             "podSelector": {"matchLabels": {names.POOL_LABEL: POOL}},
             "artifactURL": f"huggingface://example/{name}",
             "perGPU": {"maximumFootprint": footprint, "kvFloor": "10Gi"},
+        },
+    }
+
+
+def warmup(node):
+    return {
+        "apiVersion": f"{names.MODEL_GROUP}/{names.MODEL_VERSION}",
+        "kind": "ModelWarmup",
+        "metadata": {"name": "warm"},
+        "spec": {
+            "targets": [{"nodes": {"names": [node]}}],
+            "imagePreload": {"images": [{"image": "example/engine:1", "command": ["true"]}]},
         },
     }
 
