@@ -30,7 +30,8 @@ AIBRIX = re.compile(r"aibrix:modelclaim_[a-z_]+|gateway_[a-z0-9_]+|model_replica
 
 async def operator():
     """Of every controller that the process hosts, and of the process itself."""
-    hosted = kinds.host(kinds.Parts(None, None, None, SimpleNamespace(dropped=0), None))
+    nothing = dict.fromkeys(("cluster", "writer", "runtimes", "engines", "namespace"))
+    hosted = kinds.host(kinds.Parts(**nothing, recorder=SimpleNamespace(dropped=0)))
     probes = Probes("http://127.0.0.1:1/healthz", bool, bool, [])
     registries = {id(r): r for controller in hosted.controllers for r in controller.metrics}
     return sorted({row for registry in (probes.metrics, *registries.values()) for row in _rows(registry)})
