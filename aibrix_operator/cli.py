@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aibrix_operator import log_output
+from aibrix_operator import log_output, rollouts
 from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.doctor import command as doctor_command
 from aibrix_operator.gateway import command as gateway_command
@@ -27,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(sandbox_command.app)
+app.add_typer(rollouts.app)
 explain_app = typer.Typer(
     name="explain",
     help="Say why something is as it is, with the operator's own figures. Changes nothing.",

@@ -253,6 +253,10 @@ class Store:
         # What the API server alone decides stays, whether the body repeats it or not.
         kept = {key: old["metadata"][key] for key in ("uid", "creationTimestamp") if key in old["metadata"]}
         new = {**body, "metadata": {**body["metadata"], **kept}}
+        if "status" in old:
+            new["status"] = old["status"]  # a subresource of its own
+        if new.get("spec") != old.get("spec") and "generation" in old["metadata"]:
+            new["metadata"]["generation"] = old["metadata"]["generation"] + 1
         return self._commit(resource, (resource.plural, *key_of(body)), old, new)
 
     def _commit(

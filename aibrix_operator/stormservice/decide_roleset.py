@@ -267,6 +267,8 @@ class _Pass:
         """Why the role cannot be updated in place; one Pod that cannot be speaks for all."""
         if role.is_grouped:
             return "its replicas are groups of Pods"
+        if self._outdated(role) and not role.copies.limits.unavailable:
+            return "maxUnavailable 0 lets no Pod be taken out of service"
         for pod in self._outdated(role):
             rendered = render.pod(
                 self.view.roleset,

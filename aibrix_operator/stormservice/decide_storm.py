@@ -36,8 +36,9 @@ def limits_of(storm: StormService) -> Bounds:
     return rollout.bounds(spec.wanted, spec.update_strategy.max_surge, spec.update_strategy.max_unavailable)
 
 
-def decide(view: StormView, collisions: int) -> Decision:
-    """What to do now. ValidationError when the spec cannot be read. ``collisions``: as the status is to say."""
+def decide(view: StormView, collisions: int, *, is_foreign: bool = False) -> Decision:
+    """What to do now. ValidationError when the spec cannot be read. ``collisions``: as the status is to say;
+    ``is_foreign``: see ``revisions.resolve``."""
     storm = view.storm
     if storm.is_terminating:
         return Decision(_finalize(view))
@@ -48,7 +49,7 @@ def decide(view: StormView, collisions: int) -> Decision:
         return Decision(Outline(problem="bad stormService template: spec.template.spec is missing"))
     template = sidecar.with_sidecar(template, storm.annotations)
     carried = {r.revision for r in view.rolesets}
-    resolution = revisions.resolve(storm, view.revisions, template, carried, collisions)
+    resolution = revisions.resolve(storm, view.revisions, template, carried, collisions, is_foreign=is_foreign)
     if resolution.steps:
         return Decision(Outline(resolution.steps), resolution)
     trimming = tuple(revisions.truncate(storm, view.revisions, resolution, carried))

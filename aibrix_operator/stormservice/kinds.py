@@ -17,7 +17,7 @@ from aibrix_operator.controller.controller import Controller
 from aibrix_operator.controller.hub import Hub
 from aibrix_operator.controller.keyed import KeyedController
 from aibrix_operator.controller.kind import Reads, View, children
-from aibrix_operator.controller.steps import Call, Create, Finished, Moment, Note, Plan, SetStatus, Step
+from aibrix_operator.controller.steps import Call, Create, Finished, Moment, Note, Plan, Replace, SetStatus, Step
 from aibrix_operator.stormservice import decide_podset, decide_roleset, decide_storm, publish
 from aibrix_operator.stormservice.in_place import SetGate
 from aibrix_operator.stormservice.memory import GATE_AGAIN_S, Memory, ReadGroups, problems
@@ -183,10 +183,12 @@ class StormServiceKind:
         """One pass."""
         view: StormView = snapshot.view
         storm = view.storm
-        error = problems([f for f in snapshot.finished if not _is_collision(f, storm.uid)], storm.uid)
+        known = [f for f in snapshot.finished if _is_collision(f, storm.uid) or _is_renumbering(f)]
+        error = problems([f for f in snapshot.finished if f not in known], storm.uid)
         try:
             collisions = storm.status.collision_count + sum(_is_collision(f, storm.uid) for f in snapshot.finished)
-            decision = decide_storm.decide(view, collisions)
+            is_foreign = any(map(_is_renumbering, snapshot.finished))
+            decision = decide_storm.decide(view, collisions, is_foreign=is_foreign)
         except ValidationError as unreadable:
             return Plan((_failed(storm.body, Reason.FAILURE, _said(unreadable), now.wall),)), memory
         error = bounded(error or decision.outline.problem)
@@ -257,6 +259,12 @@ def _is_collision(finished: Finished, uid: str) -> bool:
             and Revision(finished.found).template == Revision(step.body).template
         )
     )
+
+
+def _is_renumbering(finished: Finished) -> bool:
+    """A revision could not be renumbered by being written whole."""
+    step = finished.step
+    return isinstance(step, Replace) and step.resource == REVISIONS and finished.refusal is not None
 
 
 def _is_scaling(finished: Sequence[Finished]) -> bool:

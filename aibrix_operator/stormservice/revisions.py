@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aibrix_operator.controller.steps import Create, Step
+from aibrix_operator.controller.steps import Create, Replace, Step
 from aibrix_operator.stormservice import naming, render
 from aibrix_operator.stormservice.outline import delete, patch
 from aibrix_operator.stormservice.resources import REVISIONS
@@ -52,11 +52,14 @@ def resolve(
     template: Mapping[str, Any],
     carried: Collection[str],
     collisions: int,
+    *,
+    is_foreign: bool = False,
 ) -> Resolution:
     """The revision of ``template``: the newest, an older one that becomes the newest again, or a new one.
 
     ``carried``: names of the revisions that RoleSets carry. Where none carries the current revision any more, the
     service has arrived at the update revision. ``collisions``: how often a new revision's name was taken.
+    ``is_foreign``: the API server does not let us renumber a revision as we write our own.
     """
     known = sorted(revisions, key=lambda r: (r.number, r.name))
     text = naming.canonical(template)
@@ -68,7 +71,7 @@ def resolve(
         number = found.number
         if number != newest:
             number = newest + 1
-            steps = (patch(REVISIONS, found, {"revision": number}),)
+            steps = (_renumbered(found, number, is_foreign=is_foreign),)
         update = RevisionRef(found.name, number, found.template)
     else:
         update, step = _new(storm, template, text, newest + 1, collisions)
@@ -77,6 +80,15 @@ def resolve(
     if of_status is None or of_status.name not in carried or of_status.name == update.name:
         return Resolution(update, update, steps)
     return Resolution(update, RevisionRef(of_status.name, of_status.number, of_status.template), steps)
+
+
+def _renumbered(revision: Revision, number: int, *, is_foreign: bool) -> Step:
+    """The data of a revision are immutable byte by byte, blanks included (seen on 1.37). A replacement brings them back
+    as our client writes them, a patch without blanks, as Go's clients do."""
+    if is_foreign:
+        return patch(REVISIONS, revision, {"revision": number})
+    whole = {**revision.body, "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": number}
+    return Replace(REVISIONS, whole)
 
 
 def _new(

@@ -127,6 +127,17 @@ async def test_one_pod_that_cannot_makes_the_whole_role_fall_back(cluster):
     await cluster.until(lambda: cluster.is_ready() and not before & cluster.uids())
 
 
+@played()
+async def test_where_no_pod_may_be_away_a_surge_replaces_them(cluster):
+    strategy = {"updateStrategy": {"type": "InPlaceIfPossible", "maxSurge": 1, "maxUnavailable": 0}}
+    cluster.apply(pooled(role("a", 2, **strategy)))
+    await cluster.until(cluster.is_ready)
+    before = cluster.uids()
+    cluster.set_image("pd", "a", "engine:2")
+    await cluster.until(lambda: cluster.is_ready() and not before & cluster.uids())
+    assert "maxUnavailable 0" in cluster.events("InPlaceFallback")[0][1]
+
+
 @pytest.mark.acceptance("SS-35")
 @pytest.mark.acceptance("SS-36")
 @pytest.mark.parametrize("order", ["Sequential", "Interleave"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from storm_cluster import REVISIONS, ROLESETS, played, role, storm
 
+from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import key_of
 
 
@@ -135,6 +136,28 @@ async def test_a_rollback_reuses_its_revision_and_history_is_bounded(cluster):
     assert numbers[second] == 4
     assert len(numbers) == 2
     assert cluster.status()["updateRevision"] == second
+
+
+@pytest.mark.acceptance("SS-26")
+@played()
+async def test_a_revision_of_another_client_is_renumbered_by_a_patch(cluster):
+    """Its data have no blanks, so the API server takes what we would write whole for another's."""
+
+    def immutable(verb, resource, name, body):
+        return (
+            errors.Invalid("data: field is immutable", status=422)
+            if (verb, resource) == ("replace", REVISIONS)
+            else None
+        )
+
+    cluster.apply(storm("pd"))
+    await cluster.until(cluster.is_ready)
+    cluster.set_image("pd", "worker", "engine:2")
+    await settled(cluster, "engine:2")
+    cluster.store.fault = immutable
+    cluster.set_image("pd", "worker", "engine:1")
+    await settled(cluster, "engine:1")
+    assert sorted(r["revision"] for r in cluster.store.of(REVISIONS)) == [2, 3]
 
 
 @pytest.mark.acceptance("SS-26")

@@ -7,7 +7,7 @@ import copy
 from typing import Any
 
 import pytest
-from storm_objects import STORMSERVICES, role, storm
+from storm_cluster import STORMSERVICES, role, storm
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster

@@ -1,0 +1,458 @@
+"""StormServices on a real API server with its scheduler and garbage collector; only the kubelets are ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_nodes import NODES, FakeNodes
+from storm_cluster import PODS, PODSETS, REVISIONS, ROLESETS, SERVICES, STORMSERVICES, role, storm
+from typer.testing import CliRunner
+
+from aibrix_operator import rollouts
+from aibrix_operator.api import orchestration
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.client import Cluster
+from aibrix_operator.cluster.resource import Object, Resource
+from aibrix_operator.sandbox import crds
+from aibrix_operator.sandbox.crds import CRDS
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+TLS_ENDS_S = 0.25
+"""As aiohttp's documentation has it: a session that is closed leaves its TLS connections to the loop for a moment."""
+
+NAMESPACES = Resource("", "v1", "namespaces")
+EVENTS = Resource("", "v1", "events")
+VOLCANO = Resource("scheduling.volcano.sh", "v1beta1", "podgroups")
+
+
+class Stage:
+    """One namespace, and the nodes that all share."""
+
+    def __init__(self, cluster: Cluster, namespace: str, nodes: FakeNodes) -> None:
+        self.cluster, self.namespace, self.nodes = cluster, namespace, nodes
+
+    async def apply(self, body: dict[str, Any]) -> Object:
+        return await self.cluster.create(STORMSERVICES, self.namespace, body)
+
+    async def get(self, resource: Resource, name: str) -> Object:
+        return await self.cluster.get(resource, self.namespace, name)
+
+    async def list(self, resource: Resource, **labels: str) -> list[Object]:
+        selector = ",".join(f"{k}={v}" for k, v in labels.items())
+        found, _ = await self.cluster.list_all(resource, self.namespace, label_selector=selector)
+        return sorted(found, key=lambda o: o["metadata"]["name"])
+
+    async def edit(self, name: str, **spec: Any) -> Object:
+        return await self.cluster.patch(STORMSERVICES, self.namespace, name, {"spec": spec})
+
+    async def set_images(self, name: str, image: str, *roles: str) -> None:
+        present = await self.get(STORMSERVICES, name)
+        template = present["spec"]["template"]
+        for changed in template["spec"]["roles"]:
+            if not roles or changed["name"] in roles:
+                changed["template"]["spec"]["containers"][0]["image"] = image
+        await self.edit(name, template=template)
+
+    async def is_ready(self, name: str) -> bool:
+        body = await self.get(STORMSERVICES, name)
+        status = body.get("status", {})
+        return status.get("observedGeneration") == body["metadata"]["generation"] and any(
+            c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ())
+        )
+
+    async def ready(self, name: str = "pd", within_s: float = 60) -> Object:
+        await self.until(lambda: self.is_ready(name), within_s)
+        return await self.get(STORMSERVICES, name)
+
+    async def until(self, holds: Callable[[], Any], within_s: float = 30) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                while not await holds():  # noqa: ASYNC110  # many kinds are asked about, so no one watch tells
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            storms = await self.list(STORMSERVICES)
+            raise AssertionError([s.get("status") for s in storms]) from None
+
+    async def versions(self) -> dict[str, str]:
+        """resourceVersion of everything that we write."""
+        found = {}
+        for resource in (STORMSERVICES, ROLESETS, PODSETS, PODS, SERVICES, REVISIONS):
+            for obj in await self.list(resource):
+                found[f"{resource.plural}/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
+        return found
+
+    async def rest(self, seconds: float = 3.0) -> None:
+        """Nothing is written for a while."""
+        await asyncio.sleep(1)
+        before = await self.versions()
+        await asyncio.sleep(seconds)
+        assert await self.versions() == before
+
+
+@pytest.fixture(scope="module")
+def prepared() -> set[str]:
+    return set()
+
+
+@pytest.fixture
+async def stage(whole_plane, operator_process, prepared, request):
+    """A namespace of the test's own; nodes and the operator are up."""
+    async with await Cluster.connect(whole_plane.kubeconfig) as cluster:
+        if not prepared:
+            await crds.apply_crds(cluster)
+            operator_process.start()
+        if operator_process.process is None:
+            operator_process.start()
+        nodes = FakeNodes(cluster, 3)
+        if prepared:
+            nodes._register = _registered  # they are there already
+        async with nodes.running():
+            prepared.add("nodes")
+            made = await cluster.create(NAMESPACES, None, {"metadata": {"generateName": "storm-"}})
+            name = made["metadata"]["name"]
+            await _account(cluster, name)
+            yield Stage(cluster, name, nodes)
+            with contextlib.suppress(errors.NotFound):
+                await cluster.delete(NAMESPACES, None, name)  # what is left of it goes while the next test runs
+    await asyncio.sleep(TLS_ENDS_S)
+    assert operator_process.errors() == []
+
+
+async def _registered(name: str) -> None:
+    return None
+
+
+async def _account(cluster: Cluster, namespace: str) -> None:
+    """Pods are refused until the namespace has its account."""
+    accounts = Resource("", "v1", "serviceaccounts")
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(errors.NotFound):
+                await cluster.get(accounts, namespace, "default")
+                return
+            await asyncio.sleep(0.1)
+
+
+async def _gone(cluster: Cluster, name: str) -> None:
+    async with asyncio.timeout(90):
+        while True:
+            try:
+                await cluster.get(NAMESPACES, None, name)
+            except errors.NotFound:
+                return
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.acceptance("SS-01")
+@pytest.mark.acceptance("SS-02")
+@pytest.mark.acceptance("SS-03")
+@pytest.mark.acceptance("SS-07")
+async def test_a_service_of_two_roles_is_made_scaled_and_left_alone(stage):
+    await stage.apply(storm("pd", role("prefill", 3), role("decode", 2, stateful=True), replicas=2))
+    status = (await stage.ready())["status"]
+    assert {k: v for k, v in status.items() if k.endswith("eplicas")} == {
+        "replicas": 2,
+        "readyReplicas": 2,
+        "notReadyReplicas": 0,
+        "currentReplicas": 2,
+        "updatedReplicas": 2,
+        "updatedReadyReplicas": 2,
+    }
+    pods = await stage.list(PODS)
+    assert len(pods) == 10
+    assert {p["spec"]["subdomain"] for p in pods} == {"pd"}
+    service = await stage.get(SERVICES, "pd")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    await stage.rest()
+    await stage.cluster.patch(STORMSERVICES, stage.namespace, "pd/scale", {"spec": {"replicas": 1}})
+    await stage.until(lambda: _count(stage, 5))
+    assert (await stage.ready())["status"]["replicas"] == 1
+    tampered = {"spec": {"selector": {"app": "x"}, "publishNotReadyAddresses": False}}
+    await stage.cluster.patch(SERVICES, stage.namespace, "pd", tampered)
+    await stage.until(lambda: _is_mended(stage))
+
+
+async def _count(stage: Stage, pods: int) -> bool:
+    return len(await stage.list(PODS)) == pods
+
+
+async def _is_mended(stage: Stage) -> bool:
+    spec = (await stage.get(SERVICES, "pd"))["spec"]
+    return spec["selector"] == {"storm-service-name": "pd"} and spec["publishNotReadyAddresses"]
+
+
+@pytest.mark.acceptance("SS-15")
+async def test_a_name_that_is_no_dns_label_makes_no_pods_and_says_why(stage):
+    await stage.apply(storm("p.d"))
+    await stage.until(lambda: _has_failed(stage, "p.d"))
+    assert await stage.list(PODS) == []
+    found = await stage.get(STORMSERVICES, "p.d")
+    [failure] = [c for c in found["status"]["conditions"] if c["type"] == "ReplicaFailure"]
+    assert "p.d" in failure["message"]
+
+
+async def _has_failed(stage: Stage, name: str) -> bool:
+    found = await stage.get(STORMSERVICES, name)
+    return any(c["type"] == "ReplicaFailure" for c in found.get("status", {}).get("conditions", ()))
+
+
+@pytest.mark.acceptance("SS-20")
+@pytest.mark.acceptance("SS-26")
+async def test_a_rolling_update_and_its_rollback(stage):
+    await stage.apply(storm("pd", role("a", 2), replicas=2, updateStrategy={"maxSurge": 1, "maxUnavailable": 0}))
+    first = (await stage.ready())["status"]["currentRevision"]
+    fewest, done = 99, asyncio.Event()
+
+    async def look() -> None:
+        nonlocal fewest
+        while not done.is_set():
+            found = [r for r in await stage.list(ROLESETS) if "deletionTimestamp" not in r["metadata"]]
+            ready = sum(
+                any(c["type"] == "Ready" and c["status"] == "True" for c in r.get("status", {}).get("conditions", ()))
+                for r in found
+            )
+            fewest = min(fewest, ready)
+            await asyncio.sleep(0.05)
+
+    looking = asyncio.create_task(look())
+    await stage.set_images("pd", "engine:2")
+    second = (await stage.ready())["status"]["currentRevision"]
+    done.set()
+    await looking
+    assert fewest == 2
+    assert second != first
+    await stage.set_images("pd", "engine:1")
+    assert (await stage.ready())["status"]["currentRevision"] == first
+    numbers = {r["metadata"]["name"]: r["revision"] for r in await stage.list(REVISIONS)}
+    assert numbers == {first: 3, second: 2}
+
+
+@pytest.mark.acceptance("SS-31")
+@pytest.mark.acceptance("SS-34")
+async def test_an_image_changes_in_pods_that_the_api_server_has_filled_in(stage):
+    worker = role("a", 2, updateStrategy={"type": "InPlaceIfPossible"})
+    worker["template"]["spec"]["readinessGates"] = [{"conditionType": orchestration.IN_PLACE_GATE}]
+    worker["template"]["spec"]["containers"][0] |= {
+        "ports": [{"containerPort": 8000}],
+        "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "resources": {"limits": {"cpu": "1"}},
+        "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}},
+    }
+    worker["template"]["spec"]["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    await stage.apply(storm("pd", worker, mode="Pooled"))
+    await _keep_reporting(stage, "pd")
+    before = {p["metadata"]["uid"] for p in await stage.list(PODS)}
+    await stage.set_images("pd", "engine:2")
+    await _keep_reporting(stage, "pd")
+    pods = await stage.list(PODS)
+    assert {p["metadata"]["uid"] for p in pods} == before
+    assert {p["spec"]["containers"][0]["image"] for p in pods} == {"engine:2"}
+    assert {p["metadata"]["labels"][orchestration.ROLE_REVISION] for p in pods} == {"2"}
+    told = {e["reason"] for e in (await stage.list(EVENTS))}
+    assert "InPlaceFallback" not in told
+
+
+async def _keep_reporting(stage: Stage, name: str) -> None:
+    """A kubelet looks at gates all the time; ours when it is told to."""
+    async with asyncio.timeout(60):
+        while not await stage.is_ready(name):
+            for pod in await stage.list(PODS):
+                if pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") == "Running":
+                    await stage.nodes.report(pod, True)
+            await asyncio.sleep(0.3)
+
+
+@pytest.mark.acceptance("PS-01")
+@pytest.mark.acceptance("PS-02")
+async def test_groups_of_pods(stage):
+    await stage.apply(storm("pd", role("decode", 2, podGroupSize=3), mode="Pooled"))
+    await stage.ready()
+    sets = await stage.list(PODSETS)
+    assert [(s["status"]["phase"], s["status"]["readyPods"]) for s in sets] == [("Ready", 3)] * 2
+    pods = await stage.list(PODS)
+    assert [p["metadata"]["name"] for p in pods] == [f"{s['metadata']['name']}-{i}" for s in sets for i in range(3)]
+    lost = pods[1]["metadata"]
+    await stage.cluster.delete(PODS, stage.namespace, lost["name"], uid=lost["uid"])
+    await stage.until(lambda: _is_replaced(stage, lost))
+    assert {p["metadata"]["uid"] for p in await stage.list(PODS)} >= {
+        p["metadata"]["uid"] for p in pods if p is not pods[1]
+    }
+
+
+async def _is_replaced(stage: Stage, lost: Object) -> bool:
+    pods = await stage.list(PODS)
+    return len(pods) == 6 and lost["uid"] not in {p["metadata"]["uid"] for p in pods} and await stage.is_ready("pd")
+
+
+@pytest.mark.acceptance("DR-01")
+async def test_a_pod_drains_before_it_goes(stage):
+    await stage.apply(storm("pd", role("a", 2, drain={"timeoutSeconds": 4}), mode="Pooled"))
+    template = (await stage.ready())["spec"]["template"]
+    template["spec"]["roles"][0]["replicas"] = 1
+    began_s = asyncio.get_running_loop().time()
+    await stage.edit("pd", template=template)
+    await stage.until(lambda: _drains(stage, 1))
+    await stage.until(lambda: _count(stage, 1))
+    assert 3.0 < asyncio.get_running_loop().time() - began_s < 9
+    await stage.ready()
+
+
+async def _drains(stage: Stage, count: int) -> bool:
+    pods = await stage.list(PODS)
+    return sum(p["metadata"].get("annotations", {}).get(orchestration.DRAINING) == "true" for p in pods) == count
+
+
+@pytest.mark.acceptance("HN-01")
+async def test_a_replaced_pod_goes_back_to_its_node_unless_that_is_closed(stage):
+    history = {"replacementScheduling": {"historicalNode": {"mode": "Preferred"}}}
+    await stage.apply(storm("pd", role("a", 3, stateful=True, updateStrategy=history), mode="Pooled"))
+    await stage.ready()
+    before = [p["spec"]["nodeName"] for p in await stage.list(PODS)]
+    await stage.set_images("pd", "engine:2")
+    await stage.ready()
+    assert [p["spec"]["nodeName"] for p in await stage.list(PODS)] == before
+    closed = before[0]
+    await stage.cluster.patch(NODES, None, closed, {"spec": {"unschedulable": True}})
+    try:
+        await stage.set_images("pd", "engine:3")
+        await stage.ready()
+        assert closed not in [p["spec"]["nodeName"] for p in await stage.list(PODS)]
+    finally:
+        await stage.cluster.patch(NODES, None, closed, {"spec": {"unschedulable": None}})
+
+
+@pytest.mark.acceptance("GG-01")
+async def test_podgroups_are_made_once_their_definition_is_installed(stage):
+    strategy = {"schedulingStrategy": {"volcanoSchedulingStrategy": {"minMember": 2}}}
+    await stage.apply(storm("before", role("a", 2), roleset=strategy))
+    await stage.ready("before")
+    await stage.cluster.create(CRDS, None, _volcano())
+    await stage.until(lambda: _serves(stage))
+    await stage.apply(
+        storm(
+            "after",
+            role(
+                "a",
+                2,
+            ),
+            roleset=strategy,
+        )
+    )
+    await stage.until(lambda: _has_groups(stage))
+    [group, *_] = await stage.list(VOLCANO)
+    assert group["spec"] == {"minMember": 2}
+    pods = await stage.list(PODS, **{"storm-service-name": "after"})
+    assert {p["spec"]["schedulerName"] for p in pods} == {"volcano"}
+
+
+def _volcano() -> Object:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "podgroups.scheduling.volcano.sh"},
+        "spec": {"group": VOLCANO.group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+async def _serves(stage: Stage) -> bool:
+    try:
+        await stage.list(VOLCANO)
+    except errors.NotFound:
+        return False
+    return True
+
+
+async def _has_groups(stage: Stage) -> bool:
+    return len(await stage.list(VOLCANO)) == 2 and len(await stage.list(PODS)) == 4
+
+
+@pytest.mark.acceptance("SS-01")
+async def test_an_operator_that_is_killed_in_the_middle_of_an_update_ends_it_after_its_return(stage, operator_process):
+    await stage.apply(storm("pd", role("a", 3), role("b", 2, stateful=True), mode="Pooled"))
+    await stage.ready()
+    await stage.set_images("pd", "engine:2", "a")
+    kept = {p["metadata"]["uid"] for p in await stage.list(PODS, **{"role-name": "b"})}
+    await asyncio.sleep(0.5)
+    operator_process.kill()
+    operator_process.start()
+    await stage.ready(within_s=90)
+    pods = await stage.list(PODS)
+    assert len(pods) == 5
+    assert {p["metadata"]["uid"] for p in pods if p["metadata"]["labels"]["role-name"] == "b"} == kept
+
+
+@pytest.mark.acceptance("TD-01")
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_a_deleted_service_leaves_nothing(stage, propagation):
+    await stage.apply(storm("pd", role("a", 1), role("b", 1, podGroupSize=2)))
+    await stage.ready()
+    await stage.cluster._call("DELETE", STORMSERVICES, stage.namespace, "pd", body={"propagationPolicy": propagation})
+    await stage.until(lambda: _is_empty(stage), 60)
+
+
+async def test_rollout_on_the_command_line(stage, whole_plane):
+    await stage.apply(storm("pd", role("a", 1), replicas=2))
+
+    async def rollout(*arguments: str, code: int = 0) -> str:
+        place = [f"--kubeconfig={whole_plane.kubeconfig}", f"--namespace={stage.namespace}"]
+        # In a thread: a command has an event loop of its own.
+        done = await asyncio.to_thread(CliRunner().invoke, rollouts.app, [*arguments, *place])
+        assert done.exit_code == code, done.output
+        return done.output
+
+    assert (await rollout("status", "pd")).endswith('stormservice "pd" successfully rolled out\n')
+    await rollout("pause", "pd")
+    await stage.set_images("pd", "engine:2")
+    await stage.until(lambda: _has_revisions(stage, 2))
+    assert "0 out of 2 new replicas have been updated" in await rollout("status", "pd", "--no-watch")
+    assert "resume it first" in await rollout("undo", "pd", code=1)
+    assert "timed out" in await rollout("status", "pd", "--timeout=1", code=1)
+    assert "resumed" in await rollout("resume", "pd")
+    assert "successfully" in await rollout("status", "pd")
+    lines = (await rollout("history", "pd")).splitlines()
+    assert lines[0].split() == ["REVISION", "NAME", "STATE", "IMAGES"]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2"]
+    assert lines[2].split()[2:] == ["current", "a=engine:2"]
+    assert "rolled back" in await rollout("undo", "pd")
+    assert "successfully" in await rollout("status", "pd")
+    assert {p["spec"]["containers"][0]["image"] for p in await stage.list(PODS)} == {"engine:1"}
+    assert "engine:2" in await rollout("history", "pd", "--revision=2")
+    assert "not found" in await rollout("status", "nobody", code=1)
+
+
+async def _has_revisions(stage: Stage, count: int) -> bool:
+    status = (await stage.get(STORMSERVICES, "pd")).get("status", {})
+    return len(await stage.list(REVISIONS)) == count and status.get("currentRevision") != status.get("updateRevision")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
+async def test_kubectl_shows_desired_ready_updated_and_revision(stage, whole_plane):
+    await stage.apply(storm("pd", role("a", 1), replicas=2))
+    revision = (await stage.ready())["status"]["updateRevision"]
+    command = ["kubectl", f"--kubeconfig={whole_plane.kubeconfig}", "get", "stormservice", "-n", stage.namespace]
+    asked = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    head, row = (await asked.communicate())[0].decode().splitlines()
+    assert head.split()[:6] == ["NAME", "DESIRED", "READY", "UPDATED", "REVISION", "PAUSED"]
+    assert row.split()[:5] == ["pd", "2", "2", "2", revision]
+
+
+@pytest.mark.acceptance("TD-01")
+async def test_a_deleted_namespace_goes(stage):
+    await stage.apply(storm("pd", role("a", 1), role("b", 1, podGroupSize=2)))
+    await stage.ready()
+    await stage.cluster.delete(NAMESPACES, None, stage.namespace)
+    await _gone(stage.cluster, stage.namespace)
+
+
+async def _is_empty(stage: Stage) -> bool:
+    return await stage.versions() == {}
