@@ -53,7 +53,7 @@ def plan(sandbox: Sandbox, count: int) -> list[tuple[GatewayAddress, list[str]]]
         listen, api, admin, questions, reports = (f"127.0.0.1:{port}" for port in ports[5 * number : 5 * number + 5])
         address = GatewayAddress(name, f"http://{listen}", f"http://{api}", f"http://{admin}")
         command = [sys.executable, "-m", "aibrix_operator.cli", "gateway"]
-        command += ["--kubeconfig", str(rights.kubeconfig(sandbox, GATEWAY))]
+        command += ["--kubeconfig", str(rights.kubeconfig(sandbox.directory, GATEWAY))]
         command += ["--listen", listen, "--api", api, "--envoy-admin", admin, "--name", f"{sandbox.name}-{name}"]
         command += ["--questions", questions, "--reports", reports, "--envoy-concurrency", "1"]
         command += ["--default-strategy", STRATEGY, "--grace", str(GRACE_S)]

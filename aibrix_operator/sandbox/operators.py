@@ -43,7 +43,11 @@ def plan(sandbox: Sandbox, replicas: int) -> list[tuple[OperatorAddress, list[st
     for number in range(replicas):
         url, page_url = (f"http://127.0.0.1:{port}" for port in ports[2 * number : 2 * number + 2])
         address = OperatorAddress(operator_name(number + 1), url, page_url)
-        command = [*operator_command(rights.kubeconfig(sandbox, OPERATOR), f"{url}/healthz"), "--page", page_url]
+        command = [
+            *operator_command(rights.kubeconfig(sandbox.directory, OPERATOR), f"{url}/healthz"),
+            "--page",
+            page_url,
+        ]
         found.append((address, command))
     _file(sandbox).write_text(json.dumps([asdict(address) for address, _ in found], indent=1))
     return found

@@ -13,9 +13,8 @@ from aibrix_operator import roles
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Object, Resource
 from aibrix_operator.operator.grants import GRANTS
-from aibrix_operator.sandbox import control_plane
+from aibrix_operator.sandbox import control_plane, rights_audit
 from aibrix_operator.sandbox.control_plane import ControlPlane
-from aibrix_operator.sandbox.state import Sandbox
 
 NAMESPACE: Final = "default"
 """Of the accounts, of the Lease, and of what is worked on in one namespace only."""
@@ -27,9 +26,14 @@ def account(component: str) -> str:
     return f"system:serviceaccount:{NAMESPACE}:{component}"
 
 
-def kubeconfig(sandbox: Sandbox, component: str) -> Path:
-    """Where :func:`write_kubeconfigs` wrote it."""
-    return control_plane.kubeconfig_path(sandbox.directory, account(component))
+def kubeconfig(directory: Path, component: str) -> Path:
+    """Where :func:`write_kubeconfigs` wrote it, of the control plane in that folder."""
+    return control_plane.kubeconfig_path(directory, account(component))
+
+
+def audit_policy() -> str:
+    """For the API server, when its log of what components ask is wanted; else empty."""
+    return rights_audit.policy(map(account, GRANTS)) if rights_audit.folder() is not None else ""
 
 
 def write_kubeconfigs(plane: ControlPlane) -> None:

@@ -25,7 +25,6 @@ from aibrix_operator import roles
 from aibrix_operator.cluster.grant import Grant
 from aibrix_operator.operator.grants import GRANTS
 from aibrix_operator.sandbox.control_plane import AUDIT_LOG
-from aibrix_operator.sandbox.state import Sandbox
 
 POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
@@ -58,12 +57,12 @@ def folder() -> Path | None:
     return Path(own) if own else None
 
 
-def keep(sandbox: Sandbox) -> None:
-    """Move the log of a sandbox that has ended to where logs are kept."""
-    log, kept = sandbox.directory / AUDIT_LOG, folder()
+def keep(directory: Path, name: str) -> None:
+    """Copy the log of a control plane that has ended to where logs are kept; ``name`` tells whose it is."""
+    log, kept = directory / AUDIT_LOG, folder()
     if kept is not None and log.exists():
         kept.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(log, kept / f"{sandbox.name}-{time.time_ns()}.log")
+        shutil.copyfile(log, kept / f"{name}-{time.time_ns()}.log")
 
 
 def policy(users: Iterable[str]) -> str:
@@ -110,8 +109,12 @@ def granted(grants: Iterable[Grant]) -> set[Right]:
 
 
 def unused(used: Used, grants: Iterable[Grant]) -> list[Right]:
-    """What is granted and was never asked for."""
-    return sorted(granted(grants) - used.allowed.keys())
+    """What is granted and was never asked for, of what a request can ask for.
+
+    A right on ``…/finalizers`` is asked for by admission alone (OwnerReferencesPermissionEnforcement, as OpenShift has
+    it), when somebody else's object is made with an owner that it blocks: no request names it.
+    """
+    return sorted(right for right in granted(grants) - used.allowed.keys() if not right[1].endswith("/finalizers"))
 
 
 def report(found: Mapping[str, Used], grants: Mapping[str, tuple[Grant, ...]]) -> str:

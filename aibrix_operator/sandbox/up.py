@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import DEPLOYMENTS, PODS, Object
-from aibrix_operator.operator.grants import GRANTS
 from aibrix_operator.sandbox import (
     binaries,
     connection,
@@ -121,9 +120,12 @@ def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = 
     with state.hold(sandbox.directory):
         try:
             report("starting etcd, API server, controller manager and scheduler")
-            policy = rights_audit.policy(map(rights.account, GRANTS)) if rights_audit.folder() else ""
             plane = control_plane.start_control_plane(
-                sandbox.directory, programs, with_controllers=True, dies_with_parent=False, audit_policy=policy
+                sandbox.directory,
+                programs,
+                with_controllers=True,
+                dies_with_parent=False,
+                audit_policy=rights.audit_policy(),
             )
             rights.write_kubeconfigs(plane)
             _start_supervised(
@@ -245,7 +247,7 @@ def _tear_down(sandbox: Sandbox) -> None:
         # A list, so that what one of them raises is raised here.
         list(side_by_side.map(lambda folder: folder.end_processes(_POD_GRACE_S), pod_folder.list_folders(sandbox.pods)))
     control_plane.stop_control_plane(sandbox.directory)
-    rights_audit.keep(sandbox)
+    rights_audit.keep(sandbox.directory, sandbox.name)
     state.remove(sandbox)
 
 

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from warmup_stage import Stage
 
+from aibrix_operator import definitions
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
-from aibrix_operator.sandbox import binaries, control_plane, crds
+from aibrix_operator.sandbox import binaries, control_plane, crds, rights, rights_audit
 from aibrix_operator.sandbox.control_plane import ControlPlane
 
 
 class OperatorProcess:
-    """``aibrix-operator operator`` on that control plane."""
+    """``aibrix-operator operator`` on that control plane, with the chart's rights."""
 
     def __init__(self, plane: ControlPlane, log: Path) -> None:
         self.log = log
@@ -29,7 +30,8 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Begin; again after a kill."""
-        command = [sys.executable, "-m", "aibrix_operator.cli", "operator", "--kubeconfig", str(self._plane.kubeconfig)]
+        own = rights.kubeconfig(self._plane.directory, "operator")
+        command = [sys.executable, "-m", "aibrix_operator.cli", "operator", "--kubeconfig", str(own)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "USER": "tester"})
 
@@ -57,10 +59,16 @@ class OperatorProcess:
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     programs = binaries.find_binaries(report=print)
     made = control_plane.start_control_plane(
-        tmp_path_factory.mktemp("plane"), programs, with_controllers=True, dies_with_parent=True
+        tmp_path_factory.mktemp("plane"),
+        programs,
+        with_controllers=True,
+        dies_with_parent=True,
+        audit_policy=rights.audit_policy(),
     )
+    rights.write_kubeconfigs(made)
     yield made
     made.stop()
+    rights_audit.keep(made.directory, "warmups")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +85,8 @@ async def stage(plane: ControlPlane, operator_process: OperatorProcess) -> Async
     async with await Cluster.connect(plane.kubeconfig) as cluster:
         if operator_process.process is None:
             await crds.apply_crds(cluster)
-            for definition in crds.find_crds():
+            await rights.grant(cluster)
+            for definition in definitions.find():
                 names = definition["spec"]
                 # A kind that was established a moment ago answers 429 for a while, which kopf logs as errors.
                 await cluster.list_all(Resource(names["group"], "v1alpha1", names["names"]["plural"]))

@@ -33,7 +33,7 @@ def test_of_a_sandbox_it_says_that_no_release_is_installed_and_that_sidecars_are
 
 def test_who_may_read_little_is_told_what_could_not_be_looked_at(sandbox):
     """The gateway's rights: it lists Pods, and neither definitions nor Deployments."""
-    _, found = examine(rights.kubeconfig(sandbox, "gateway"))
+    _, found = examine(rights.kubeconfig(sandbox.directory, "gateway"))
     notes = [text for level, text in found if level == "note"]
     assert [text.partition(" could")[0] for text in notes] == ["the definitions", "the policies of pools"]
 

@@ -81,3 +81,8 @@ def test_the_policy_names_the_users_and_logs_nothing_of_others():
     policy = rights_audit.policy(["a", "b"])
     assert 'users: ["a","b"]' in policy
     assert policy.rstrip().endswith("- {level: None}")
+
+
+def test_a_right_that_only_admission_asks_for_is_not_missed():
+    grants = (Grant("g", "things/finalizers", ("update",)), Grant("g", "things", ("list",)))
+    assert rights_audit.unused(rights_audit.Used(), grants) == [("g", "things", "list")]
