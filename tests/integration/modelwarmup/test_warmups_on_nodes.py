@@ -232,7 +232,11 @@ async def test_a_name_that_another_job_has_is_told_and_holds_nobody_else_up(stag
     kept = await stage.cluster.get(JOBS, stage.namespace, name)
     assert kept["metadata"]["uid"] == uid
     await stage.cluster.delete(JOBS, stage.namespace, name)
-    second = next(p for p in await stage.until(lambda: _running(stage)) if p["spec"]["nodeName"] == n2)
+
+    async def on_n2():
+        return [pod for pod in await _running(stage) if pod["spec"]["nodeName"] == n2]
+
+    (second,) = await stage.until(on_n2)
     await stage.kubelets.end(second)
     await stage.until(lambda: _is_ours(stage, n1, uid))
 
