@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from e2e.nodes.provider import Cluster
 
 NODES = ("node-a", "node-b")
 GPUS_PER_NODE = 6
+FIRST_STORY_WITHIN_S = 900
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,13 @@ class FirstInstall:
     pool: WarmPool
     seconds: float
     """From `helm install` to the first Active claim."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever story comes first waits for images to be built and imported too."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(FIRST_STORY_WITHIN_S), append=False)
 
 
 @pytest.fixture(scope="session")

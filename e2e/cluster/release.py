@@ -82,11 +82,10 @@ class Releases:
         return Gateway(gateways.GatewayAddress("gateway", url, "", ""), "")
 
     def pods(self, component: str) -> list[dict[str, Any]]:
+        """Those that are not being deleted."""
         selector = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component={component}"
-        found: list[dict[str, Any]] = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}")[
-            "items"
-        ]
-        return found
+        found = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}")["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def helm(self, *arguments: str) -> str:
         homes = {f"HELM_{kind}_HOME": str(self.scratch / "helm" / kind) for kind in ("CACHE", "CONFIG", "DATA")}

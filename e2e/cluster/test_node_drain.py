@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,38 +10,11 @@ import pytest
 from aibrix_operator.api.modelclaim import Reason
 from e2e import pool as words
 from e2e.api import ApiServer, Refused, eventually
+from e2e.cluster.asking import Client
 from e2e.cluster.conftest import FirstInstall
 from e2e.cluster.release import Releases
 from e2e.cluster.warm_pool import WarmPool
-from e2e.gateway import Gateway
 from e2e.nodes.provider import Cluster
-
-
-class Client:
-    """Asks one model without a pause, on a new connection each time, until it is told to stop."""
-
-    def __init__(self, gateway: Gateway, model: str) -> None:
-        self.asked = 0
-        self.failed: list[str] = []
-        self._gateway, self._model = gateway, model
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(0.05):
-            self.asked += 1
-            try:
-                reply = self._gateway.chat(self._model, timeout_s=10.0)
-            except (OSError, http.client.HTTPException) as error:
-                self.failed.append(repr(error))
-            else:
-                if reply.status != 200:
-                    self.failed.append(f"{reply.status} {reply.text[:200]}")
 
 
 @pytest.fixture
@@ -95,14 +66,11 @@ def test_claims_move_from_a_drained_node_or_say_why_not(
     gateway = releases.gateway()
     eventually("the gateway knows it", lambda: gateway.chat("steady-model").status == 200)
 
-    client = Client(gateway, "steady-model")
-    try:
+    with Client(gateway, "steady-model") as client:
         drain(api, drained)
         eventually("the claim has left", lambda: _place(moving) not in (None, before["metadata"]["name"]), 60.0)
         moving.wait_active("moving")
         releases.wait_available()
-    finally:
-        client.stop()
 
     (after,) = moving.pods()
     assert (after["spec"]["nodeName"], _place(moving)) == (elsewhere, after["metadata"]["name"])

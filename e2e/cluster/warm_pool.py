@@ -75,12 +75,19 @@ class WarmPool:
         found: dict[str, Any] = self.api.get(f"{words.CLAIMS.format(POOLS)}/{name}")
         return found
 
-    def wait_active(self, claim: str, within_s: float = 60.0) -> dict[str, Any]:
-        def active() -> dict[str, Any] | None:
-            seen = self.claim(claim)
-            return seen if words.phase(seen) == "Active" else None
+    def wait_active(self, claim: str, within_s: float = 90.0) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
 
-        return eventually(f"{claim} is Active", active, within_s)
+        def is_active() -> bool:
+            seen.update(self.claim(claim))
+            return words.phase(seen) == "Active"
+
+        try:
+            eventually(f"{claim} is Active", is_active, within_s)
+        except AssertionError as error:
+            pods = [(pod["metadata"]["name"], pod["status"].get("conditions")) for pod in self.pods()]
+            raise AssertionError(f"{error}\n{json.dumps([seen.get('status'), pods], indent=1)}") from None
+        return seen
 
     def remove(self) -> None:
         """Claims first, then the Pods; returns when all are gone."""
