@@ -119,8 +119,9 @@ lock: setup ## Lock the dependencies anew
 bench-controller: setup binaries ## Our controller beside controller-runtime and kopf, 3,000 objects each
 	@$(BIN)/python -m bench.controller
 
-bench-fleet: setup binaries ## What 100, 300 and 1,000 claims cost the operator, busy and idle
+bench-fleet: setup binaries ## What 100, 300 and 1,000 claims cost the operator, and StormServices beside Deployments
 	@$(BIN)/python -m bench.fleet
+	@$(BIN)/python -m bench.fleet.storms
 
 bench-gateway: setup peers ## The gateway beside Envoy alone, vllm-router, sglang-router and LiteLLM (needs wrk)
 	@$(BIN)/python -m bench.gateway --peers $(PEERS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from storm_cluster import STORMSERVICES, role, storm
 
 from aibrix_operator.cluster import errors
@@ -29,6 +31,11 @@ async def verdict(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str
 
 def gang(**volcano: Any) -> dict[str, Any]:
     return {"schedulingStrategy": {"volcanoSchedulingStrategy": {"minMember": 4, **volcano}}}
+
+
+async def test_the_example_is_accepted(cluster, namespace):
+    example = Path(__file__).parents[3] / "examples" / "stormservice.yaml"
+    assert await verdict(cluster, namespace, yaml.safe_load(example.read_text())) == ACCEPTED
 
 
 GROUPED = {"podGroupSize": 2}

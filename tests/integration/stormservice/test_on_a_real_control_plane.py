@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_nodes import NODES, FakeNodes
 from storm_cluster import PODS, PODSETS, REVISIONS, ROLESETS, SERVICES, STORMSERVICES, role, storm
 from typer.testing import CliRunner
 
@@ -20,6 +19,7 @@ from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Object, Resource
 from aibrix_operator.sandbox import crds
 from aibrix_operator.sandbox.crds import CRDS
+from bench.fleet.fake_nodes import NODES, FakeNodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -180,7 +180,9 @@ class Schedule:
         def fault(verb, resource, name, body):
             if left[0] and verb != "list" and self.chance.random() < 0.5:
                 left[0] -= 1
-                return errors.Unavailable("not now") if self.chance.random() < 0.5 else errors.Conflict("changed")
+                # A deletion ends in a conflict only where the name is another object's.
+                is_busy = verb == "delete" or self.chance.random() < 0.5
+                return errors.Unavailable("not now") if is_busy else errors.Conflict("changed")
             return None
 
         self.cluster.store.fault = fault
