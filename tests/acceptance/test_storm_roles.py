@@ -162,6 +162,40 @@ async def test_a_surge_beside_the_old_pod_and_a_scaled_pool_prefer_nothing(clust
     assert all(preferred(p) for p in cluster.pods("b"))
 
 
+def _bound(worker):
+    required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    worker["template"]["spec"]["affinity"] = affinity
+    return {}
+
+
+def _grouped(worker):
+    worker["podGroupSize"] = 2
+    return {}
+
+
+def _kept_together(worker):
+    return {"topologyPolicy": {"scope": "Role", "mode": "Required", "key": "kubernetes.io/hostname"}}
+
+
+@pytest.mark.acceptance("HN-03")
+@pytest.mark.parametrize("change", [_bound, _grouped, _kept_together])
+def test_where_something_else_decides_no_node_is_preferred(change):
+    @played()
+    async def story(cluster):
+        worker = role("a", 1, stateful=True, **HISTORY)
+        roleset = change(worker)
+        cluster.apply(pooled(worker, **roleset))
+        await cluster.until(cluster.is_ready)
+        cluster.set_image("pd", "a", "engine:2")
+        await cluster.until(
+            lambda: cluster.is_ready() and {p["spec"]["containers"][0]["image"] for p in cluster.pods()} == {"engine:2"}
+        )
+        assert [preferred(p) for p in cluster.pods()] == [[]] * len(cluster.pods())
+
+    story()
+
+
 @pytest.mark.acceptance("HN-04")
 @played()
 async def test_what_was_garbled_is_written_anew_and_what_is_gone_is_dropped(cluster):

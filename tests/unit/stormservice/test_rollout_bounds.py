@@ -14,7 +14,7 @@ from aibrix_operator.stormservice.rollout import Bounds, Copy, RoleCopies, Step
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(SEEDS)
 def test_no_step_of_a_role_leaves_its_bounds_whatever_happens_between_steps(seed):
     world = random_world(seed)
@@ -30,7 +30,7 @@ def test_no_step_of_a_role_leaves_its_bounds_whatever_happens_between_steps(seed
             world.mishap()
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_a_role_settles_once_mishaps_end(seed):
     world = random_world(seed)
@@ -39,7 +39,7 @@ def test_a_role_settles_once_mishaps_end(seed):
     assert world.settle(), world
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_a_bad_template_followed_by_a_fix_finishes(seed):
     world = random_world(seed)
@@ -53,7 +53,7 @@ def test_a_bad_template_followed_by_a_fix_finishes(seed):
     assert world.settle(), world
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_a_bad_template_is_stopped_at_the_floor(seed):
     world = random_world(seed)
@@ -103,7 +103,7 @@ def roleset_world(seed: int) -> RoleSetWorld:
     return made
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(SEEDS)
 def test_no_step_of_a_stormservice_leaves_its_bounds(seed):
     world = roleset_world(seed)
@@ -116,7 +116,7 @@ def test_no_step_of_a_stormservice_leaves_its_bounds(seed):
             _roleset_mishap(world)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_a_stormservice_settles_also_after_a_bad_template(seed):
     world = roleset_world(seed)
@@ -137,7 +137,7 @@ def _roleset_mishap(world: RoleWorld) -> None:
         world.copies = before
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(SEEDS)
 def test_a_paused_update_scales_in_shares_and_to_the_wanted_number(seed):
     chance = random.Random(seed)
@@ -158,7 +158,7 @@ def test_a_paused_update_scales_in_shares_and_to_the_wanted_number(seed):
 # --- roles beside each other
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_interleaved_roles_all_finish_and_none_runs_ahead(seed):
     chance = random.Random(seed)
