@@ -302,6 +302,7 @@ def simulate(
 
     Each seed is 20 minutes of users, load and faults, and then a calm in which everything has to settle.
     The laws are checked after every step. A seed plays the same way every time, bit for bit.
+    Seeds from 1,000,000 on play in a pool that is too small for its claims, where sleepers wait, move and give up.
 
     A failure is cut down to the actions that matter, with the command that replays it.
 

@@ -36,15 +36,14 @@ def _watch_pod(account: Account, draft: Draft, listed: set[str]) -> None:
         listed.add(key)
         before = draft.activities.get(key)
         total = engine.request_success_total
-        is_idle = (
-            before is not None
-            and engine.phase is EnginePhase.ACTIVE
+        is_at_rest = (
+            engine.phase is EnginePhase.ACTIVE
             and engine.request_metrics_observed
             and engine.requests_running + engine.requests_waiting == 0
-            and total == before.completions
         )
+        is_idle = is_at_rest and before is not None and before.is_at_rest and total == before.completions
         if not is_idle:
-            draft.activities[key] = Activity(now_s, total)
+            draft.activities[key] = Activity(now_s, total, is_at_rest)
 
 
 def busy_now(account: Account, sitting: Sitting, draft: Draft) -> None:

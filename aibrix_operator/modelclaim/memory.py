@@ -136,6 +136,9 @@ class Activity:
 
     busy_s: float
     completions: int | None
+    is_at_rest: bool = True
+    """Whether the last look found nothing in it. Until the next one does too it counts as busy: readings that say the
+    same for minutes make no pass, so its last request may just have ended."""
 
 
 @dataclass(frozen=True, slots=True)

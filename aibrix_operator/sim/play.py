@@ -25,9 +25,9 @@ from typing import Any
 from aibrix_operator.cluster.resource import MODEL_CLAIMS
 from aibrix_operator.sim import loop, settled
 from aibrix_operator.sim.happening import REGISTRY, Repairs, Stage, Story
-from aibrix_operator.sim.happenings import pods, sleepers, users
+from aibrix_operator.sim.happenings import crowd, pods, sleepers, users
 from aibrix_operator.sim.reached import Reached
-from aibrix_operator.sim.schedule import PLAY_S, SETUP, Action, chance_of, operators_of, plan
+from aibrix_operator.sim.schedule import PLAY_S, SETUP, Action, chance_of, is_crowded, operators_of, plan
 from aibrix_operator.sim.trace import trace_of
 from aibrix_operator.sim.world import NAMESPACE, LawBroken, SimulatedCluster
 
@@ -176,6 +176,9 @@ class Player:
         return Stage(name, cluster, chance_of(self.seed, number), self.story, self._repairs)
 
     def _set_up(self, stage: Stage) -> None:
+        if is_crowded(self.seed):
+            crowd.set_up(stage)
+            return
         for _ in range(stage.chance.randint(1, 3)):
             pods.add_pod(stage)
         sleepers.policy_changes(stage)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aibrix_operator.sim import happenings
 from aibrix_operator.sim.happening import REGISTRY, Happening
+from aibrix_operator.sim.happenings import crowd
 
 PLAY_S = 1200.0
 PAUSE_S = 8.0
@@ -19,6 +20,8 @@ SETUP = 0
 """Number of the setup's generator; actions count from 1."""
 FEWEST_KINDS = 5
 ELECTION_SHARE = 0.3
+CROWDED_FROM = 1_000_000
+"""Seeds from here on play in a pool that is too small for its claims (``happenings.crowd``)."""
 _SLEEPERS = frozenset(
     {"policy", "ask", "answer", "rest", "asleep-size", "request-taken-back", "slept-by-hand", "late-requests"}
 )
@@ -63,6 +66,8 @@ def kinds_of(seed: int, faults: Collection[str] | None) -> dict[str, int]:
     known = fault_names()
     if unknown := sorted(set(faults or ()) - set(known)):
         raise UnknownFaults(f"no such fault: {', '.join(unknown)}; there are {', '.join(known)}")
+    if is_crowded(seed):
+        return _crowded_kinds_of(seed, faults)
     chance = chance_of(seed, "kinds")
     share = chance.choice([0.3, 0.6, 1.0])
     chosen = {name for name in known if chance.random() < share}
@@ -77,6 +82,19 @@ def kinds_of(seed: int, faults: Collection[str] | None) -> dict[str, int]:
         for name, kind in REGISTRY.items()
         if not kind.is_fault or name in chosen
     }
+
+
+def is_crowded(seed: int) -> bool:
+    """Whether the schedule is of the kind in which room is always short."""
+    return seed >= CROWDED_FROM
+
+
+def _crowded_kinds_of(seed: int, faults: Collection[str] | None) -> dict[str, int]:
+    chance = chance_of(seed, "kinds")
+    weights = dict(chance.choice([crowd.WEIGHTS, crowd.BUSY_WEIGHTS]))
+    can_happen = [n for n in fault_names() if operators_of(seed, faults) > 1 or not REGISTRY[n].needs_election]
+    chosen = chance.sample(can_happen, crowd.FAULTS) if faults is None else faults
+    return weights | {name: REGISTRY[name].weight for name in chosen}
 
 
 def plan(seed: int, faults: Collection[str] | None = None, seconds: float = PLAY_S) -> tuple[Action, ...]:

@@ -24,7 +24,7 @@ from aibrix_operator.runtime_api.outcome import Refused
 from aibrix_operator.sim.world import NAMESPACE
 
 
-async def crowded(cluster, *, idle_s=(125, 65)):
+async def crowded(cluster, *, idle_s=(135, 75)):
     """1000 bytes; a and b serve and a sleeper, each 300+100. a has been idle for ``idle_s[0]`` seconds, b for [1]."""
     runtime = cluster.add_pod("warm-0", 1000, asleep_bytes=60)
     cluster.set_policy(lending())

@@ -69,6 +69,21 @@ async def test_mc27_the_route_goes_before_the_sleep_and_the_operation_names_the_
     assert operation.rpartition("/")[2].isdecimal()
 
 
+@simulated
+async def test_idle_time_begins_when_the_last_request_ends_however_long_readings_said_the_same(cluster):
+    """A request that lasts changes no figure, and one whose client leaves need not be counted: no pass saw it last."""
+    runtime = await two_serving(cluster)
+    for engine in runtime.engines.values():
+        engine.running = 1
+    await cluster.run(300)
+    for engine in runtime.engines.values():
+        engine.running = 0
+    await cluster.run(55)
+    assert calls(runtime, "sleep") == []
+    await cluster.run(30)
+    assert sorted(calls(runtime, "sleep")) == [("sleep", model("a"), 0), ("sleep", model("b"), 0)]
+
+
 @pytest.mark.acceptance("32")
 @pytest.mark.parametrize("what", ["running", "waiting", "finished"])
 @simulated

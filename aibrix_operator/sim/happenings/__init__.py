@@ -4,6 +4,7 @@ from aibrix_operator.sim.happenings import (
     api_server,
     calls,
     cards,
+    crowd,
     engines,
     load,
     operators,
@@ -13,4 +14,16 @@ from aibrix_operator.sim.happenings import (
     users,
 )
 
-__all__ = ["api_server", "calls", "cards", "engines", "load", "operators", "other_hands", "pods", "sleepers", "users"]
+__all__ = [
+    "api_server",
+    "calls",
+    "cards",
+    "crowd",
+    "engines",
+    "load",
+    "operators",
+    "other_hands",
+    "pods",
+    "sleepers",
+    "users",
+]
