@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aibrix_operator.api import names
-from aibrix_operator.api.modelclaim import ClaimPhase, Instance, InstancePhase
+from aibrix_operator.api.modelclaim import ClaimPhase, Instance, InstancePhase, Reason
 from aibrix_operator.modelclaim.snapshot import Claim, Fleet, Pod
 from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
 
@@ -49,6 +49,7 @@ def unsettled_figures(fleet: Fleet) -> list[str]:
         if picture is not None:
             found += _undivided(picture) if picture.room_bytes >= 0 else []
             found += _turned_away(picture, fleet)
+            found += [sentence for one in seated for sentence in _not_called_off(one, picture)]
     return found
 
 
@@ -111,6 +112,19 @@ def _undivided(picture: _Picture) -> list[str]:
     if spare - sum(limits.values()) >= tolerated * len(awake):
         found.append(f"{picture.pod.name} has {spare} bytes of KV to deal, and {sum(limits.values())} are dealt")
     return found
+
+
+def _not_called_off(one: _Seated, picture: _Picture) -> list[str]:
+    """Nobody moves from a card that can take it back from sleep."""
+    is_moving = one.instance.phase is InstancePhase.FAILED and one.instance.reason == Reason.NO_ROOM_TO_WAKE
+    is_asleep = one.engine is not None and one.engine.phase is EnginePhase.SLEEPING
+    seat = one.claim.seat
+    if not is_moving or not is_asleep or seat is None or one.claim.is_deleting:
+        return []
+    room_bytes = picture.room_bytes + _charge(one, picture.pod)
+    if room_bytes < seat.footprint_bytes + seat.kv_floor_bytes:
+        return []
+    return [f"{one.claim.name} is moving from {picture.pod.name}, whose card can take it back: {room_bytes} bytes"]
 
 
 def _turned_away(picture: _Picture, fleet: Fleet) -> list[str]:

@@ -53,6 +53,8 @@ class Known:
     store: Store
     writing: Callable[[], Mapping[str, tuple[Instance, ...]]]
     """Claim UID → instances that a status write under way would record."""
+    clocks_are_off: Callable[[], bool] = lambda: False
+    """Whether an operator's wall clock is."""
     told: dict[str, list[Told]] = field(default_factory=lambda: defaultdict(list))
     """Pod address → what its runtime answered of late, oldest first."""
     claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))

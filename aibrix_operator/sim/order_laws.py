@@ -57,7 +57,7 @@ class Used:
 
 @dataclass(slots=True)
 class OrderLaws(SleepLaws):
-    """All laws."""
+    """All laws: these, and those of the ledger and of sleeps."""
 
     stops: set[tuple[str, str]] = field(default_factory=set)
     """(address, model) of the engines that were asked to stop and not started since."""

@@ -20,7 +20,7 @@ from aibrix_operator.sim.known import Told, address_of, annotations_of
 from aibrix_operator.sim.laws import Laws
 from aibrix_operator.sim.store import now_s
 
-REQUEST_LASTS_S = 290.0
+REQUEST_LASTS_S = 300.0 - 1e-6
 """So long a request lives at least."""
 LENDS = 'noWakeReserveWhileAsleep":true'
 

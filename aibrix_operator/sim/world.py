@@ -21,7 +21,7 @@ from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.sim.leader_laws import LeaderLaws
 from aibrix_operator.sim.operators import SimulatedOperator
-from aibrix_operator.sim.order_laws import OrderLaws
+from aibrix_operator.sim.room_laws import RoomLaws
 from aibrix_operator.sim.runtimes import SimulatedRuntimes
 from aibrix_operator.sim.sidecar import SimulatedEngine, SimulatedRuntime
 from aibrix_operator.sim.store import Store, wall
@@ -43,7 +43,7 @@ class SimulatedCluster:
         self.runtimes = SimulatedRuntimes()
         self.operators: list[SimulatedOperator] = []
         """The processes that run."""
-        self.laws = OrderLaws(self.store, self._writing)
+        self.laws = RoomLaws(self.store, self._writing, self._clocks_are_off)
         self.leader_laws = LeaderLaws(lambda: self.operators)
         self.store.changed, self.store.sent = self.laws.changed, self.leader_laws.sent
         self.runtimes.called, self.runtimes.answered = self._called, self.laws.answered
@@ -55,6 +55,9 @@ class SimulatedCluster:
 
     def _writing(self) -> dict[str, tuple[Instance, ...]]:
         return {uid: instances for o in self.operators for uid, instances in o.world.writing.items()}
+
+    def _clocks_are_off(self) -> bool:
+        return any(o.clock_off_s for o in self.operators)
 
     def _called(self, ip: str, request: wire.Request) -> None:
         self.leader_laws.sent()
