@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from aibrix_operator.cluster.resource import MODEL_CLAIMS
-from aibrix_operator.sim import loop, settled
+from aibrix_operator.sim import crowd, loop, settled
 from aibrix_operator.sim.happening import REGISTRY, Repairs, Stage, Story
-from aibrix_operator.sim.happenings import crowd, pods, sleepers, users
+from aibrix_operator.sim.happenings import pods, sleepers, users
 from aibrix_operator.sim.reached import Reached
 from aibrix_operator.sim.schedule import PLAY_S, SETUP, Action, chance_of, is_crowded, operators_of, plan
 from aibrix_operator.sim.trace import trace_of

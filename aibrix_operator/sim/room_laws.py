@@ -16,7 +16,7 @@ from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modelclaim import ConditionType, InstancePhase
 from aibrix_operator.api.route import RouteState
 from aibrix_operator.api.term import Term
-from aibrix_operator.cluster.resource import Object
+from aibrix_operator.cluster.resource import PODS, Object, Resource
 from aibrix_operator.modelclaim.parse import parse_time
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
@@ -27,10 +27,12 @@ from aibrix_operator.sim.sender import SENDER
 from aibrix_operator.sim.sleep_laws import route_state
 from aibrix_operator.sim.store import EPOCH, now_s
 
-LEAD_S = 15.0
+LEAD_S = 12.0
 """Engines whose idle times differ by less may be taken in any order: one of them was seen at rest a round earlier."""
 STANDS_AT_MOST_S = 315.0
 """A request that cannot be served is taken off after five minutes and a round."""
+
+_ACTIVE = '"state":"active"'
 
 Leader: TypeAlias = tuple[str, Term | None]
 
@@ -43,6 +45,18 @@ class RoomLaws(OrderLaws):
     """(address, model) → who reads that runtime now, and since when it knows of that engine."""
     waits_since_s: dict[tuple[str, str], float] = field(default_factory=dict)
     """(Pod UID, claim UID) → since when a sleeper that is asked for is seen, by who reads now, to sleep on."""
+
+    routed_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(Pod UID, claim name) → when its route last came (back): a sleep that was called off begins an idle time anew."""
+
+    def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
+        """The store took a change; ``verb`` is empty when it was not the controller's."""
+        OrderLaws.changed(self, verb, resource, old, new)
+        if resource == PODS and new is not None:
+            before = {} if old is None else annotations_of(old)
+            for key, text in annotations_of(new).items():
+                if key.startswith(names.ROUTE_PREFIX) and _ACTIVE in text and _ACTIVE not in before.get(key, ""):
+                    self.routed_s[new["metadata"]["uid"], key.removeprefix(names.ROUTE_PREFIX)] = now_s()
 
     def answered(self, ip: str, snapshot: wire.Snapshot | None) -> None:
         """A runtime answered the controller."""
@@ -80,17 +94,19 @@ class RoomLaws(OrderLaws):
             since_s = self._idle_since_s(ip, other)
             if other.uid == chosen.uid or since_s is None or idle_since_s is None:
                 continue
-            if since_s + LEAD_S < idle_since_s and self._could_sleep(pod, ip, other):
+            if since_s + LEAD_S < idle_since_s and self._could_sleep(pod, ip, other, idle_since_s):
                 self._break(
                     f"{chosen.name} on {pod['metadata']['name']} is put to sleep to make room, idle for "
                     f"{now_s() - idle_since_s:.0f} s, before {other.name}, idle for {now_s() - since_s:.0f} s"
                 )
 
-    def _could_sleep(self, pod: Object, ip: str, claim: Claim) -> bool:
-        """Whether nothing has stood in the way of this engine's sleep for a while."""
+    def _could_sleep(self, pod: Object, ip: str, claim: Claim, idle_since_s: float) -> bool:
+        """Whether nothing has stood in the way of this engine's sleep since long before another was idle."""
         instance = claim.instance_on(pod["metadata"]["name"])
         is_served = instance is not None and instance.phase is InstancePhase.ACTIVE
         is_quiet = now_s() - self.claims_before[claim.uid][-1][0] > LEAD_S and not self._is_troubled
+        if self.routed_s.get((pod["metadata"]["uid"], claim.name), 0.0) + LEAD_S > idle_since_s:
+            return False
         if not is_served or not is_quiet or claim.is_deleting or route_state(pod, claim) is not RouteState.ACTIVE:
             return False
         if claim.spec.engine != "vllm" or names.wake_annotation(claim.name) in annotations_of(pod):

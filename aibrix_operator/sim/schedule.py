@@ -10,9 +10,8 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from aibrix_operator.sim import happenings
+from aibrix_operator.sim import crowd, happenings
 from aibrix_operator.sim.happening import REGISTRY, Happening
-from aibrix_operator.sim.happenings import crowd
 
 PLAY_S = 1200.0
 PAUSE_S = 8.0
@@ -21,7 +20,7 @@ SETUP = 0
 FEWEST_KINDS = 5
 ELECTION_SHARE = 0.3
 CROWDED_FROM = 1_000_000
-"""Seeds from here on play in a pool that is too small for its claims (``happenings.crowd``)."""
+"""Seeds from here on play in a pool that is too small for its claims (``sim.crowd``)."""
 _SLEEPERS = frozenset(
     {"policy", "ask", "answer", "rest", "asleep-size", "request-taken-back", "slept-by-hand", "late-requests"}
 )
@@ -91,10 +90,12 @@ def is_crowded(seed: int) -> bool:
 
 def _crowded_kinds_of(seed: int, faults: Collection[str] | None) -> dict[str, int]:
     chance = chance_of(seed, "kinds")
-    weights = dict(chance.choice([crowd.WEIGHTS, crowd.BUSY_WEIGHTS]))
+    weights = chance.choice(crowd.FLAVOURS)
     can_happen = [n for n in fault_names() if operators_of(seed, faults) > 1 or not REGISTRY[n].needs_election]
-    chosen = chance.sample(can_happen, crowd.FAULTS) if faults is None else faults
-    return weights | {name: REGISTRY[name].weight for name in chosen}
+    chosen = {chance.choice(crowd.CALL_FAULTS), *chance.sample(can_happen, crowd.OTHER_FAULTS)}
+    if faults is not None:
+        chosen = set(faults)
+    return weights | {name: REGISTRY[name].weight for name in fault_names() if name in chosen}
 
 
 def plan(seed: int, faults: Collection[str] | None = None, seconds: float = PLAY_S) -> tuple[Action, ...]:

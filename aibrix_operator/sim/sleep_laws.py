@@ -115,12 +115,22 @@ class SleepLaws(Laws):
             ended.add(value)
             if claim is None or instance is None or is_known or self._is_told_late(new):
                 continue
-            told, since_s = self._recent(ip), self.claims_before[claim.uid][-1][0]
+            told, since_s = self._recent(ip), self._sleeps_since_s(claim, pod)
             engines = [t.engine_of(claim) for t in told]
             is_asleep = bool(engines) and all(e is not None and e.phase is EnginePhase.SLEEPING for e in engines)
             is_so = instance.phase is InstancePhase.SLEEPING and now_s() - since_s > self._late_s and is_asleep
             if is_so and now_s() - self.asked_s.get((uid, name, value), float("-inf")) < REQUEST_LASTS_S:
                 self._break(f"the request for {name} on {pod} is dropped, and it sleeps and was not woken")
+
+    def _sleeps_since_s(self, claim: Claim, pod: str) -> float:
+        """Since when the claim is recorded as asleep on the Pod."""
+        since_s = now_s()
+        for at_s, version in reversed(self.claims_before[claim.uid]):
+            instance = version.instance_on(pod)
+            if instance is None or instance.phase is not InstancePhase.SLEEPING:
+                break
+            since_s = at_s
+        return since_s
 
     def _taken(self, pod: str, waker: Claim, told: Told) -> int:
         """Footprints and limits in force of everybody there, the waker awake at its floor or above."""

@@ -4,7 +4,6 @@ from aibrix_operator.sim.happenings import (
     api_server,
     calls,
     cards,
-    crowd,
     engines,
     load,
     operators,
@@ -14,16 +13,4 @@ from aibrix_operator.sim.happenings import (
     users,
 )
 
-__all__ = [
-    "api_server",
-    "calls",
-    "cards",
-    "crowd",
-    "engines",
-    "load",
-    "operators",
-    "other_hands",
-    "pods",
-    "sleepers",
-    "users",
-]
+__all__ = ["api_server", "calls", "cards", "engines", "load", "operators", "other_hands", "pods", "sleepers", "users"]

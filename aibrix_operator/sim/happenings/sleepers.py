@@ -40,6 +40,19 @@ def sleeper_asked_for(stage: Stage) -> None:
         stage.cluster.request_wake(pod, claim)
 
 
+@event("rush", 0)
+def sleepers_asked_for(stage: Stage) -> None:
+    """All sleepers of a Pod are asked for at once. In crowded pools alone."""
+    asked = {(pod, claim) for pod, claim, _ in stage.annotated(names.WAKE_PREFIX)}
+    asleep = [(pod, claim) for pod, claim, text in stage.routes() if _sleeps(text) and (pod, claim) not in asked]
+    found = stage.pick(asleep)
+    if found is not None:
+        claims = [claim for pod, claim in asleep if pod == found[0]]
+        stage.tell(f"{', '.join(claims)} are asked for on {found[0]}")
+        for claim in claims:
+            stage.cluster.request_wake(found[0], claim)
+
+
 def _sleeps(text: str) -> bool:
     try:
         return parse_route(text).state is RouteState.SLEEPING

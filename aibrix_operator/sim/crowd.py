@@ -17,21 +17,29 @@ POLICIES = (
     '{"lifecycle":{"sleepAfterSeconds":30}}',
 )
 CARDS_GIB = (24, 24, 32)
-FAULTS = 3
-"""Kinds of faults in one such schedule: what always goes wrong excuses much, and the laws are strictest in between."""
-WEIGHTS = {
-    "apply": 8,
+CALL_FAULTS = ("lost-call", "late-call", "repeated-call", "silent-runtime")
+"""One of them is in each such schedule: every step of a sleep or a wake is a call."""
+OTHER_FAULTS = 2
+"""So many kinds of others: what always goes wrong excuses much, and the laws are strictest in between."""
+ASKED = {
+    "apply": 6,
     "delete": 2,
     "policy": 1,
-    "ask": 24,
-    "load": 6,
-    "answer": 4,
-    "rest": 6,
-    "late-requests": 4,
     "pod": 1,
+    "ask": 18,
+    "rush": 8,
+    "late-requests": 4,
+    "load": 3,
+    "answer": 6,
+    "rest": 6,
 }
-BUSY_WEIGHTS = WEIGHTS | {"load": 24, "rest": 2}
-"""Neighbours that are busy all the time: who asks then waits for room, moves, or waits in vain."""
+"""Sleepers are asked for all the time, beside neighbours some of which are idle."""
+BUSY = ASKED | {"load": 24, "rest": 2}
+"""Neighbours are busy all the time: who is asked for waits for room, moves, or waits in vain."""
+APPLIED = ASKED | {"apply": 20, "delete": 10, "ask": 4, "rush": 2, "load": 2, "answer": 8, "rest": 8}
+"""New claims, large and small, want the room of engines that are mostly idle."""
+FLAVOURS = (ASKED, BUSY, APPLIED)
+"""Happening → how often, relative to the others; each schedule has one."""
 
 
 def set_up(stage: Stage) -> None:
