@@ -13,6 +13,7 @@ TESTS ?= tests
 DECIDING := tests/unit/ledger tests/unit/modelclaim tests/acceptance
 JOBS ?= 2
 SEEDS ?= 2000
+FIRST ?= 0
 MINUTES ?= 10
 
 .PHONY: help setup binaries upstream checks demo demo-vllm test simulate coverage mutate e2e rights lint format docs pictures manifests image verify lock bench-controller bench-fleet bench-gateway bench-statesync peers chaos soak steady-state clean
@@ -65,8 +66,8 @@ coverage: setup ## Every branch of the ledger and of what decides is covered by 
 mutate: setup ## The ledger's own tests notice nine of ten faults put into it (takes minutes)
 	@JOBS=$(JOBS) $(BIN)/python tests/mutation.py
 
-simulate: setup ## Play SEEDS random schedules of faults against the controllers, in virtual time
-	@$(BIN)/aibrix-operator simulate --seeds $(SEEDS) --jobs $(JOBS)
+simulate: setup ## Play SEEDS random schedules of faults from FIRST on against the controllers, in virtual time
+	@$(BIN)/aibrix-operator simulate --first $(FIRST) --seeds $(SEEDS) --jobs $(JOBS)
 
 e2e: setup binaries upstream ## End-to-end tests: real processes, one file a user story
 	@$(BIN)/python -m pytest -q e2e # one process: two would wait for the lock of upstream's sidecar

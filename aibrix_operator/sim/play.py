@@ -112,7 +112,7 @@ class _Errors(logging.Handler):
 
 async def _run(player: Player, actions: Sequence[Action], operators: int, calm_s: float) -> None:
     asyncio.get_running_loop().set_exception_handler(player.failed)
-    async with SimulatedCluster(operators) as cluster:
+    async with SimulatedCluster(operators, is_strict=is_crowded(player.seed)) as cluster:
         try:
             await player.trouble(cluster, actions, PLAY_S)
             await player.calm(cluster, calm_s)

@@ -39,8 +39,9 @@ Leader: TypeAlias = tuple[str, Term | None]
 
 @dataclass(slots=True)
 class RoomLaws(OrderLaws):
-    """All laws."""
+    """All laws, for schedules in which little else excuses what is done."""
 
+    request_lasts_s: float = 300.0 - 1e-6
     read_since_s: dict[tuple[str, str], tuple[Leader, float]] = field(default_factory=dict)
     """(address, model) → who reads that runtime now, and since when it knows of that engine."""
     waits_since_s: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -86,6 +87,16 @@ class RoomLaws(OrderLaws):
         chosen = next((c for c in claims if c.model == request.model_name), None)
         if chosen is not None:
             self._check_order(pod, ip, chosen, claims)
+
+    def _sleeps_since_s(self, claim: Claim, pod: str) -> float:
+        """Since when the claim is recorded as asleep on the Pod, whatever else its status said in between."""
+        since_s = now_s()
+        for at_s, version in reversed(self.claims_before[claim.uid]):
+            instance = version.instance_on(pod)
+            if instance is None or instance.phase is not InstancePhase.SLEEPING:
+                break
+            since_s = at_s
+        return since_s
 
     def _check_order(self, pod: Object, ip: str, chosen: Claim, claims: list[Claim]) -> None:
         """Of those that could be put to sleep for somebody, the one that has been idle longest is."""

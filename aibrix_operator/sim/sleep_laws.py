@@ -20,7 +20,7 @@ from aibrix_operator.sim.known import Told, address_of, annotations_of
 from aibrix_operator.sim.laws import Laws
 from aibrix_operator.sim.store import now_s
 
-REQUEST_LASTS_S = 300.0 - 1e-6
+REQUEST_LASTS_S = 290.0
 """So long a request lives at least."""
 LENDS = 'noWakeReserveWhileAsleep":true'
 
@@ -31,6 +31,7 @@ class SleepLaws(Laws):
 
     operations: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     """(Pod UID, claim UID, request) → ids of the wakes that were sent for it."""
+    request_lasts_s: float = REQUEST_LASTS_S
     lent_s: float = float("-inf")
     """When a pool's policy last ceased to lend seats."""
     asked_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
@@ -119,18 +120,12 @@ class SleepLaws(Laws):
             engines = [t.engine_of(claim) for t in told]
             is_asleep = bool(engines) and all(e is not None and e.phase is EnginePhase.SLEEPING for e in engines)
             is_so = instance.phase is InstancePhase.SLEEPING and now_s() - since_s > self._late_s and is_asleep
-            if is_so and now_s() - self.asked_s.get((uid, name, value), float("-inf")) < REQUEST_LASTS_S:
+            if is_so and now_s() - self.asked_s.get((uid, name, value), float("-inf")) < self.request_lasts_s:
                 self._break(f"the request for {name} on {pod} is dropped, and it sleeps and was not woken")
 
     def _sleeps_since_s(self, claim: Claim, pod: str) -> float:
-        """Since when the claim is recorded as asleep on the Pod."""
-        since_s = now_s()
-        for at_s, version in reversed(self.claims_before[claim.uid]):
-            instance = version.instance_on(pod)
-            if instance is None or instance.phase is not InstancePhase.SLEEPING:
-                break
-            since_s = at_s
-        return since_s
+        """Since when the claim is surely recorded as asleep on the Pod."""
+        return self.claims_before[claim.uid][-1][0]
 
     def _taken(self, pod: str, waker: Claim, told: Told) -> int:
         """Footprints and limits in force of everybody there, the waker awake at its floor or above."""

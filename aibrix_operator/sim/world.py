@@ -21,6 +21,7 @@ from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.sim.leader_laws import LeaderLaws
 from aibrix_operator.sim.operators import SimulatedOperator
+from aibrix_operator.sim.order_laws import OrderLaws
 from aibrix_operator.sim.room_laws import RoomLaws
 from aibrix_operator.sim.runtimes import SimulatedRuntimes
 from aibrix_operator.sim.sidecar import SimulatedEngine, SimulatedRuntime
@@ -37,13 +38,16 @@ class LawBroken(AssertionError):
 class SimulatedCluster:
     """One namespace with a warm pool. Methods without ``async`` change the cluster as users and nodes do."""
 
-    def __init__(self, operators: int = 1) -> None:
-        """``operators``: processes of the operator. One alone leads without a Lease; several stand for election."""
+    def __init__(self, operators: int = 1, *, is_strict: bool = False) -> None:
+        """``operators``: processes of the operator. One alone leads without a Lease; several stand for election.
+        ``is_strict``: who yields for whom is judged as well.
+        """
         self.store = Store()
         self.runtimes = SimulatedRuntimes()
         self.operators: list[SimulatedOperator] = []
         """The processes that run."""
-        self.laws = RoomLaws(self.store, self._writing, self._clocks_are_off)
+        laws = RoomLaws if is_strict else OrderLaws
+        self.laws = laws(self.store, self._writing, self._clocks_are_off)
         self.leader_laws = LeaderLaws(lambda: self.operators)
         self.store.changed, self.store.sent = self.laws.changed, self.leader_laws.sent
         self.runtimes.called, self.runtimes.answered = self._called, self.laws.answered

@@ -85,8 +85,8 @@ class Hunter:
 
 def expect_found(fault: Fault, hunter: Hunter, record_property) -> None:
     """Hunt the fault, note what came of it for the table at the end, and fail when no schedule told of it."""
-    finding = hunter.hunt(fault, range(fault.seeds))
-    found = "" if finding.seed is None else f"{finding.seed + 1}/{fault.seeds}"
+    finding = hunter.hunt(fault, range(fault.first, fault.first + fault.seeds))
+    found = "" if finding.seed is None else f"{finding.seed - fault.first + 1}/{fault.seeds}"
     record_property("planted", [fault.name, fault.module, found, _WHERE.sub("", finding.law)])
     assert finding.seed is not None, f"{fault.name}: {fault.seeds} schedules tell of nothing"
 
@@ -113,7 +113,8 @@ def _serve() -> None:
             told = pipe.read()
         os.waitpid(child, 0)
         if not told:
-            told = json.dumps({"seed": 0, "law": "the schedule does not end, or ends its process"}).encode()
+            first = json.loads(line)["seeds"][0]
+            told = json.dumps({"seed": first, "law": "the schedule does not end, or ends its process"}).encode()
         sys.stdout.buffer.write(told + b"\n")
         sys.stdout.buffer.flush()
 

@@ -14,6 +14,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 
 PACKAGE = "aibrix_operator"
+CROWDED = 1_000_000
+"""``schedule.CROWDED_FROM``, which is not to be imported before a fault is planted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ class Fault:
     wrong: str
     """What is planted in its place."""
     seeds: int = 12
-    """It must be found in so many schedules: those of the seeds from 0 on."""
+    """It must be found in so many schedules: those of the seeds from ``first`` on."""
+    first: int = 0
+    """0, or ``CROWDED``: in a pool that is too small for its claims."""
 
     @property
     def module_name(self) -> str:

@@ -20,7 +20,7 @@ def broken_by(story):
     """What the laws say of ``async def story(cluster)``: a and b serve, a third sleeps and finds no room."""
 
     async def play():
-        async with SimulatedCluster() as cluster:
+        async with SimulatedCluster(is_strict=True) as cluster:
             cluster.add_pod("warm-0", CARD_24)
             cluster.set_policy(lending(3600))
             for claim in "ab":
