@@ -92,8 +92,9 @@ class AdapterFacts:
 def says_something(body: Mapping[str, Any]) -> bool:
     """Whether a Pod concerns the gateway at all: most Pods of a cluster do not."""
     metadata = body["metadata"]
-    if names.MODEL_LABEL in (metadata.get("labels") or ()):
-        return True
+    labels = metadata.get("labels") or ()
+    if names.MODEL_LABEL in labels or names.ADAPTER_ENABLED_LABEL in labels:
+        return True  # the latter carries adapters, whatever else it serves
     return any(
         key == names.MODEL_LABEL or key.startswith((names.ROUTE_PREFIX, names.OLD_ROUTE_PREFIX))
         for key in metadata.get("annotations") or ()
@@ -192,9 +193,11 @@ def _reason(status: Mapping[str, Any], type_: str) -> str:
     return ""
 
 
-def parse_adapter(body: Mapping[str, Any]) -> AdapterFacts:
-    """The facts of one adapter."""
+def parse_adapter(body: Mapping[str, Any]) -> AdapterFacts | None:
+    """The facts of one adapter; None while it is being deleted: its engines are being told to let it go."""
     metadata, status = body["metadata"], _mapping(body.get("status"))
+    if "deletionTimestamp" in metadata:
+        return None
     return AdapterFacts(
         namespace=str(metadata.get("namespace") or ""),
         name=metadata["name"],

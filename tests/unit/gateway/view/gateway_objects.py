@@ -72,8 +72,9 @@ def claim(name="c", *, model=None, namespace="default", phase=None, config=None,
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def adapter(name, *pods, base="", namespace="default"):
+def adapter(name, *pods, base="", namespace="default", deleting=False):
     metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": str(next(_versions))}
+    metadata |= {"deletionTimestamp": "2026-01-01T00:01:00Z"} if deleting else {}
     return {"metadata": metadata, "spec": {"baseModel": base}, "status": {"instances": list(pods)}}
 
 

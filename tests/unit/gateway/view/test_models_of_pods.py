@@ -155,6 +155,24 @@ def test_an_adapter_is_served_where_it_is_loaded_also_when_it_was_told_of_before
     assert cluster["sql"].endpoints == ()
 
 
+def test_an_adapter_that_is_being_deleted_is_routed_no_more(cluster):
+    cluster.has(pod("a", labels={NAME: "m"}), adapter("sql", "a"))
+    assert cluster.has(adapter("sql", "a", deleting=True)) == ["sql"]
+    assert "sql" not in cluster
+
+
+def test_a_pod_that_only_carries_adapters_is_known_by_its_label(cluster):
+    cluster.has(pod("a", labels={"adapter.model.aibrix.ai/enabled": "true"}), adapter("sql", "a"))
+    assert cluster.addresses("sql") == ["10.0.0.1:8000"]
+
+
+def test_two_of_three_pods_have_it_and_only_those_get_its_requests(cluster):
+    cluster.has(*(pod(name, labels={NAME: "m"}, ip=f"10.0.0.{n}") for n, name in enumerate("abc")))
+    cluster.has(adapter("sql", "a", "c"))
+    assert cluster.addresses("sql") == ["10.0.0.0:8000", "10.0.0.2:8000"]
+    assert len(cluster.addresses("m")) == 3
+
+
 def test_an_adapter_that_is_gone_or_unloaded_is_routed_no_more(cluster):
     cluster.has(pod("a", labels={NAME: "m"}), adapter("sql", "a"))
     assert cluster.has(adapter("sql")) == ["sql"]
