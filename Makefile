@@ -123,6 +123,7 @@ bench-controller: setup binaries ## Our controller beside controller-runtime and
 bench-fleet: setup binaries ## What 100, 300 and 1,000 claims cost the operator, and StormServices beside Deployments
 	@$(BIN)/python -m bench.fleet
 	@$(BIN)/python -m bench.fleet.storms
+	@$(BIN)/python -m bench.fleet.adapters
 
 bench-gateway: setup peers ## The gateway beside Envoy alone, vllm-router, sglang-router and LiteLLM (needs wrk)
 	@$(BIN)/python -m bench.gateway --peers $(PEERS)

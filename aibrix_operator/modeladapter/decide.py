@@ -136,23 +136,29 @@ def _is_edited(adapter: Adapter, memory: Memory) -> bool:
 
 
 def _news(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -> list[Step]:
-    """Events about calls that ended."""
+    """Events about calls that ended: one for all that went well, one for each that did not."""
     by_uid = {each.pod.target.uid: each for each in standings}
     steps: list[Step] = []
+    for loads, reason, verb in ((True, Reason.LOADED, "loaded on"), (False, Reason.UNLOADED, "unloaded from")):
+        pods = [
+            by_uid[call.pod_uid].name
+            for call in snapshot.called
+            if call.loads is loads and call.verdict is Verdict.DONE and call.pod_uid in by_uid
+        ]
+        if pods:
+            steps.append(Tell("Normal", reason, f"{verb} {', '.join(sorted(pods))}"))
     for call in snapshot.called:
         each = by_uid.get(call.pod_uid)
         if each is None:
             continue
         match call.loads, call.verdict:
-            case True, Verdict.DONE:
-                steps.append(Tell("Normal", Reason.LOADED, f"loaded on pod {each.name}"))
+            case _, Verdict.DONE:
+                continue
             case True, _:
                 steps.append(Tell("Warning", Reason.LOADING_ERROR, f"pod {each.name}: {call.message}"))
                 if memory.tries.get(call.pod_uid, Tries()).count == retries.MAX_TRIES:
                     text = f"pod {each.name} failed {retries.MAX_TRIES} times and is not tried any more"
                     steps.append(Tell("Warning", Reason.GIVEN_UP, text))
-            case False, Verdict.DONE:
-                steps.append(Tell("Normal", Reason.UNLOADED, f"unloaded from pod {each.name}"))
             case _:
                 steps.append(Tell("Warning", Reason.UNLOAD_FAILED, f"pod {each.name}: {call.message}"))
     return steps

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from adapter_stage import Engines, Stage
-from own_network import own_network, why_not
 
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
 from aibrix_operator.manifests import KINDS
 from aibrix_operator.sandbox import binaries, control_plane, crds
 from aibrix_operator.sandbox.control_plane import ControlPlane
+from aibrix_operator.sandbox.own_network import own_network, why_not
 
 
 class OperatorProcess:
