@@ -17,6 +17,6 @@ GRANTS = (
     Grant("", "pods", _MADE),
     Grant("", "pods/status", ("patch",)),  # the readiness gate of updates in place
     Grant("", "services", _MADE),
-    Grant("apps", "controllerrevisions", _MADE),
+    Grant("apps", "controllerrevisions", (*_MADE, "update")),  # update: a new number
     *(Grant(kind.group, "podgroups", _MADE) for kind in gang.POD_GROUPS.values()),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aibrix_operator.cluster.client import Cluster
-from aibrix_operator.sandbox import binaries, control_plane, crds, processes
+from aibrix_operator.sandbox import binaries, control_plane, crds, processes, rights
 from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.processes import ProcessId
 
@@ -35,7 +35,7 @@ async def cluster(api_server, defined) -> AsyncIterator[Cluster]:
 
 @dataclass
 class OperatorProcess:
-    """The operator as it is started in a cluster; ``start`` and ``kill`` as often as a test likes."""
+    """The operator with the rights that the chart gives it; ``start`` and ``kill`` as often as a test likes."""
 
     plane: ControlPlane
     folder: Path
@@ -52,7 +52,7 @@ class OperatorProcess:
             "-m",
             "aibrix_operator.cli",
             "operator",
-            f"--kubeconfig={self.plane.kubeconfig}",
+            f"--kubeconfig={rights.kubeconfig(self.plane.directory, 'operator')}",
             "--lease-namespace=default",
             "--log-level=WARNING",
         ]

@@ -17,7 +17,7 @@ from aibrix_operator.api import orchestration
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Object, Resource
-from aibrix_operator.sandbox import crds
+from aibrix_operator.sandbox import crds, rights
 from aibrix_operator.sandbox.crds import CRDS
 from bench.fleet.fake_nodes import NODES, FakeNodes
 
@@ -106,6 +106,8 @@ async def stage(whole_plane, operator_process, prepared, request):
     async with await Cluster.connect(whole_plane.kubeconfig) as cluster:
         if not prepared:
             await crds.apply_crds(cluster)
+            await rights.grant(cluster)
+            rights.write_kubeconfigs(whole_plane)
             operator_process.start()
         if operator_process.process is None:
             operator_process.start()
