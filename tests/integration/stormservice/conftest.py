@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aibrix_operator.cluster.client import Cluster
-from aibrix_operator.sandbox import binaries, control_plane, crds, processes, rights
+from aibrix_operator.sandbox import binaries, control_plane, crds, processes, rights, rights_audit
 from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.processes import ProcessId
 
@@ -88,9 +88,11 @@ def whole_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPla
         binaries.find_binaries(wanted, report=print),
         with_controllers=True,
         dies_with_parent=True,
+        audit_policy=rights.audit_policy(),
     )
     yield plane
     plane.stop()
+    rights_audit.keep(plane.directory, "stormservices")
 
 
 @pytest.fixture(scope="module")
