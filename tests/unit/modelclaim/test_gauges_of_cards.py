@@ -1,7 +1,12 @@
 """What Prometheus is told of cards and of claims that wait; in virtual time."""
 
+import asyncio
+
 from simulated import GIB, H20, model, simulated
 
+from aibrix_operator.api import names
+from aibrix_operator.cluster.resource import MODEL_CLAIMS
+from aibrix_operator.modelclaim import known
 from aibrix_operator.modelclaim.card_metrics import OTHER
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.world import SimulatedCluster
@@ -52,6 +57,29 @@ async def test_claims_without_a_card_are_counted_by_their_reason(cluster):
     cluster.delete_claim("huge")
     await cluster.run(5)
     assert value(cluster, "aibrix_modelclaim_waiting_claims", namespace="default", reason="TooLargeForAnyCard") is None
+
+
+@simulated
+async def test_what_cannot_be_read_and_pods_of_no_pool_are_in_no_gauge(cluster):
+    cluster.add_pod("warm-0", H20)
+    cluster.add_pod("other", H20, labels={names.POOL_LABEL: None})
+    cluster.label_pod("other", {names.POOL_LABEL: None, names.ENABLED_LABEL: None})
+    cluster.store.put(MODEL_CLAIMS, {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"engine": 7}})
+    await cluster.run(10)
+    claims, unreadable = known.claims(cluster.world)
+    assert claims == []
+    assert [text.partition(": ")[0] for text in unreadable] == ["default/odd"]
+    assert [pod.name for pod in known.pods(cluster.world, claims)] == ["warm-0"]
+    assert of_card(cluster, "usable_bytes", pod="other") is None
+
+
+@simulated
+async def test_a_claim_that_nobody_has_tried_to_place_waits_as_not_placed(cluster):
+    await cluster.run(1)
+    cluster.apply("new", "30Gi", "10Gi")
+    await asyncio.sleep(0)
+    cluster.world.watched_claims.update({("default", "new"): cluster.store.objects["modelclaims", "default", "new"]})
+    assert value(cluster, "aibrix_modelclaim_waiting_claims", namespace="default", reason="NotPlaced") == 1
 
 
 @simulated
