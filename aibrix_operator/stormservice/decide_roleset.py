@@ -12,7 +12,7 @@ from aibrix_operator.api.orchestration import Reason
 from aibrix_operator.api.podset import PodSetPhase
 from aibrix_operator.api.roleset import Role, RoleOrder, RoleUpdateType
 from aibrix_operator.controller.steps import Create, Note, SetFinalizer, Step
-from aibrix_operator.stormservice import gangs, history, in_place, likeness, naming, render, rollout
+from aibrix_operator.stormservice import gangs, history, in_place, likeness, render, rollout
 from aibrix_operator.stormservice.drain import DrainReason, Leave
 from aibrix_operator.stormservice.history import Bindings
 from aibrix_operator.stormservice.outline import Outline, delete, patch, sooner, tell, warn
@@ -87,7 +87,7 @@ def roles_of(view: RoleSetView) -> list[RoleInPass]:
     return [
         RoleInPass(
             role,
-            naming.template_hash(role.template),
+            view.roleset.hashes[role.name],
             tuple(p for p in view.pods if p.labels.get(orchestration.ROLE_LABEL) == role.name),
             tuple(p for p in view.podsets if p.labels.get(orchestration.ROLE_LABEL) == role.name),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,8 @@ from aibrix_operator.api import orchestration
 from aibrix_operator.api.conditions import ConditionStatus, bounded
 from aibrix_operator.api.orchestration import ConditionType, Reason, set_timed
 from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.resource import Key, Object
+from aibrix_operator.cluster.watch import Change
 from aibrix_operator.controller.controller import Controller
 from aibrix_operator.controller.hub import Hub
 from aibrix_operator.controller.keyed import KeyedController
@@ -40,6 +42,7 @@ from aibrix_operator.stormservice.seen import (
     RoleSet,
     RoleSetView,
     Seen,
+    SeenOnce,
     Served,
     StormService,
     StormView,
@@ -50,7 +53,29 @@ ROLESETS_AT_FIRST = 1
 
 
 def _pods(owner: str) -> Reads:
-    return children(PODS, owner, label_selector=orchestration.ROLESET_LABEL)
+    whole = children(PODS, owner, label_selector=orchestration.ROLESET_LABEL)
+
+    def wakes(change: Change, old: Object | None, new: Object | None) -> Iterable[Key]:
+        if old is not None and new is not None and _figures(old) == _figures(new):
+            return ()
+        return whole.wakes(change, old, new)
+
+    return replace(whole, wakes=wakes)
+
+
+def _figures(pod: Object) -> tuple[Any, ...]:
+    """What a pass looks at. Where a Pod was scheduled is not among it: it is remembered once the Pod does more."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    return (
+        *(metadata.get(field) for field in ("uid", "deletionTimestamp", "labels", "annotations", "ownerReferences")),
+        [c.get("image") for c in pod["spec"].get("containers", ())],
+        status.get("phase"),
+        {c["type"]: c["status"] for c in status.get("conditions") or () if c["type"] != "PodScheduled"},
+        [
+            (c["name"], c.get("ready"), c.get("imageID"), c.get("restartCount"))
+            for c in status.get("containerStatuses") or ()
+        ],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +153,13 @@ class RoleSetKind(_Performs):
     reads = (_pods("RoleSet"), children(PODSETS, "RoleSet"))
     fresh = Memory(max_creates=PODS_AT_FIRST)
 
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._rolesets = SeenOnce(RoleSet)
+
     def observe(self, view: View) -> Snapshot | None:
         """The RoleSet, its Pods and its PodSets."""
-        roleset = RoleSet(view.own)
+        roleset = self._rolesets.of(view.own)
         if roleset.is_terminating and not roleset.has_finalizer(orchestration.ROLESET_FINALIZER):
             return None
         pods, podsets = view.children(PODS), view.children(PODSETS)
@@ -165,15 +194,19 @@ class StormServiceKind:
     )
     fresh = Memory(max_creates=ROLESETS_AT_FIRST)
 
+    def __init__(self) -> None:
+        self._storms = SeenOnce(StormService)
+        self._rolesets = SeenOnce(RoleSet)
+
     def observe(self, view: View) -> Snapshot | None:
         """The StormService and all that it owns directly, and the Service of its name."""
-        storm = StormService(view.own)
+        storm = self._storms.of(view.own)
         if storm.is_terminating and not storm.has_finalizer(orchestration.STORM_FINALIZER):
             return None
         service = view.cache(SERVICES).get((storm.namespace, storm.name))
         seen = StormView(
             storm,
-            tuple(map(RoleSet, view.children(ROLESETS))),
+            tuple(map(self._rolesets.of, view.children(ROLESETS))),
             tuple(map(Revision, view.children(REVISIONS))),
             None if service is None else Seen(service),
         )

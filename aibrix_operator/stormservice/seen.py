@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from aibrix_operator.api import orchestration
 from aibrix_operator.api.podset import PodSetSpec, PodSetStatus
 from aibrix_operator.api.roleset import RoleSetSpec, RoleSetStatus
 from aibrix_operator.api.stormservice import StormServiceSpec, StormServiceStatus
+from aibrix_operator.stormservice import naming
 
 Body: TypeAlias = Mapping[str, Any]
 
@@ -167,6 +169,11 @@ class RoleSet(Seen):
         """What was published last."""
         return RoleSetStatus.model_validate(self.body.get("status") or {})
 
+    @cached_property
+    def hashes(self) -> Mapping[str, str]:
+        """Role → hash of its Pod template."""
+        return {role.name: naming.template_hash(role.template) for role in self.spec.roles}
+
     @property
     def storm(self) -> str:
         """Name of its StormService; empty for a RoleSet of its own."""
@@ -284,6 +291,29 @@ class StormView:
     revisions: tuple[Revision, ...] = ()
     service: Seen | None = None
     """The Service of its name, whoever made it."""
+
+
+S = TypeVar("S", bound=Seen)
+
+
+class SeenOnce(Generic[S]):
+    """Objects of one kind as they were parsed, each version once: bodies in the caches are never changed in place."""
+
+    def __init__(self, make: Callable[[Body], S], most: int = 4096) -> None:
+        self._make = make
+        self._most = most
+        self._known: OrderedDict[str, S] = OrderedDict()
+
+    def of(self, body: Body) -> S:
+        """The parsed object; the one that was used least of late is forgotten when there are too many."""
+        uid = str(body["metadata"]["uid"])
+        known = self._known.get(uid)
+        if known is None or known.body is not body:
+            known = self._known[uid] = self._make(body)
+        self._known.move_to_end(uid)
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return known
 
 
 def index_of(text: str | None) -> int | None:
