@@ -134,8 +134,7 @@ def _weight_containers(weights: Weights) -> Iterable[Object]:
         yield {
             "name": f"{_WEIGHTS}-{i}",
             "image": weights.image,
-            "command": ["aibrix-operator"],
-            "args": args,
+            "args": args,  # of the image's entry point, wherever its package lies
             "imagePullPolicy": "IfNotPresent",
             "volumeMounts": mounts,
             # A folder of the node belongs to root. Without capabilities root is an owner like any other.
