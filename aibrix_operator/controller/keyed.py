@@ -194,7 +194,9 @@ class KeyedController(Generic[S, M]):
                 self._call(key, uid, step)
         others = [s for s in plan.steps if not isinstance(s, Call | SetFinalizer | SetStatus)]
         ended = await asyncio.gather(*(self._write(step, own) for step in others))
-        self._unsure[key] |= {step.resource for step, one in zip(others, ended, strict=True) if one.is_unsure}
+        unsure = {step.resource for step, one in zip(others, ended, strict=True) if one.is_unsure}
+        if unsure:
+            self._unsure[key] |= unsure
         own_steps = [s for s in plan.steps if isinstance(s, SetFinalizer | SetStatus)]
         last, ended_own = await self._write_own(own_steps, own, ended)
         self._sort(key, uid, [*ended, *ended_own], has_written=bool(others))
