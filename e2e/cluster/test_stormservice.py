@@ -13,12 +13,13 @@ from e2e.cluster import pods
 from e2e.cluster.conftest import FirstInstall
 
 _STORMS = "/apis/orchestration.aibrix.ai/v1alpha1/namespaces/{}/stormservices"
-# Serve the role's name, and write down what every Pod behind the service's name answers.
+# Serve the role's name, and write down what every Pod behind the service's name answers. nslookup of busybox knows no
+# search domains; wget does.
 _SCRIPT = """
 echo $ROLE_NAME $ROLE_REPLICA_INDEX > /tmp/index.html
 httpd -p 8080 -h /tmp
 while :; do
-  for address in $(nslookup $STORM_SERVICE_NAME 2>/dev/null | awk '/^Name/ {named = 1} named && /^Address/ {print $NF}')
+  for address in $(nslookup $STORM_SERVICE_NAME.storm.svc.cluster.local | awk '/^Name/ {n = 1} n && /^Address/ {print $NF}')
   do timeout 2 wget -qO- http://$address:8080/ && timeout 2 wget -qO- http://$HOSTNAME.$STORM_SERVICE_NAME:8080/
   done
   sleep 1
