@@ -19,7 +19,8 @@ _SCRIPT = """
 echo $ROLE_NAME $ROLE_REPLICA_INDEX > /tmp/index.html
 httpd -p 8080 -h /tmp
 while :; do
-  for address in $(nslookup $STORM_SERVICE_NAME.storm.svc.cluster.local | awk '/^Name/ {n = 1} n && /^Address/ {print $NF}')
+  found=$(nslookup $STORM_SERVICE_NAME.storm.svc.cluster.local)
+  for address in $(echo "$found" | awk '/^Name/ {named = 1} named && /^Address/ {print $NF}')
   do timeout 2 wget -qO- http://$address:8080/ && timeout 2 wget -qO- http://$HOSTNAME.$STORM_SERVICE_NAME:8080/
   done
   sleep 1
