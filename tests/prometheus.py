@@ -52,8 +52,7 @@ class Prometheus:
         """Whether it has come up; False when somebody else has its port."""
         deadline = time.monotonic() + WITHIN_S
         while True:
-            with contextlib.suppress(OSError):
-                self.query("up")
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready", timeout=10):
                 return True
             if self._process.poll() is not None:
                 said = self._log.read_text()
