@@ -29,7 +29,7 @@ class Where(StrEnum):
     CLUSTER = "cluster"
     """A ClusterRole, of kinds without a namespace."""
     LISTED = "listed"
-    """A Role in each namespace that the values list, and nowhere else: Secrets."""
+    """A Role in each namespace that the values list, for the names that they list, and nowhere else: Secrets."""
 
 
 def where(grant: Grant) -> Where:

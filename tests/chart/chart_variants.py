@@ -24,6 +24,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "named-otherwise": {"fullnameOverride": "models", "commonLabels": {"team": "a"}, "commonAnnotations": {"x": "y"}},
     "one-namespace": {"scope": {"namespace": "pool-a"}},
     "pools-elsewhere": {"warmPools": {"namespaces": ["pool-b", "pool-a"], "alsoFrom": _PEERS}},
+    "artifact-secrets": {
+        "artifactSecrets": [
+            {"namespace": "pool-a", "names": ["hub-token"]},
+            {"namespace": "pool-b", "names": ["hub-token", "bucket"]},
+        ]
+    },
     "one-replica": {"operator": {"replicas": 1}, "gateway": {"replicas": 1}},
     "no-gateway": {"gateway": {"enabled": False}},
     "own-redis": {"redis": {"enabled": True, "maxMemory": "1gb"}},

@@ -29,9 +29,6 @@ def test_an_operator_of_all_namespaces_may_what_the_table_says(component):
     wanted = {("ClusterRole", None): [*places.get("work", []), *places.get("cluster", [])]}
     if "own" in places:
         wanted["Role", NAMESPACE] = places["own"]
-    listed = places.get("listed", [])
-    for namespace in ("pool-a", "pool-b") if listed else ():
-        wanted["Role", namespace] = listed
     assert granted(render(VARIANTS["pools-elsewhere"]), component) == wanted
 
 
@@ -41,16 +38,25 @@ def test_an_operator_of_one_namespace_has_no_cluster_role(component):
     places = roles.rules(GRANTS)[component]
     assert rendered.of_kind("ClusterRole", "ClusterRoleBinding") == []
     found = granted(rendered, component)
-    assert found["Role", "pool-a"] == [*places["work"], *places.get("listed", [])]
+    assert found["Role", "pool-a"] == places["work"]
     assert found.get(("Role", NAMESPACE), []) == places.get("own", [])
 
 
+def test_secrets_are_read_by_name_in_the_namespaces_that_are_listed():
+    rendered = render(VARIANTS["artifact-secrets"])
+    (rule,) = roles.rules(GRANTS)["operator"]["listed"]
+    found = granted(rendered, "operator")
+    assert found["Role", "pool-a"] == [{**rule, "resourceNames": ["hub-token"]}]
+    assert found["Role", "pool-b"] == [{**rule, "resourceNames": ["hub-token", "bucket"]}]
+    assert set(granted(rendered, "gateway")) == {("ClusterRole", None)}
+
+
 @pytest.mark.parametrize("name", VARIANTS)
-def test_no_role_has_a_wildcard_and_secrets_are_nobodys_everywhere(name):
+def test_no_role_has_a_wildcard_and_no_secret_is_read_but_by_name(name):
     for role in render(VARIANTS[name]).of_kind("Role", "ClusterRole"):
         for rule in role["rules"]:
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            assert "secrets" not in rule["resources"] or role["kind"] == "Role"
+            assert "secrets" not in rule["resources"] or (role["kind"] == "Role" and rule["resourceNames"])
 
 
 @pytest.mark.parametrize("name", VARIANTS)

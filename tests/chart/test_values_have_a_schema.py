@@ -22,6 +22,7 @@ WRONG = {
     "a name that is none": ({"runtimeToken": {"existingSecret": "Not A Name"}}, "/runtimeToken/existingSecret"),
     "a namespace that is none": ({"warmPools": {"namespaces": ["A"]}}, "/warmPools/namespaces/0"),
     "a namespace twice": ({"warmPools": {"namespaces": ["a", "a"]}}, "/warmPools/namespaces"),
+    "all Secrets of a namespace": ({"artifactSecrets": [{"namespace": "a", "names": []}]}, "/artifactSecrets/0/names"),
     "a port that is none": ({"gateway": {"service": {"port": 70000}}}, "/gateway/service/port"),
     "resources without limits": ({"operator": {"resources": {"limits": None}}}, "/operator/resources"),
     "a quantity that is none": ({"redis": {"resources": {"limits": {"cpu": "lots"}}}}, "/redis/resources/limits/cpu"),
