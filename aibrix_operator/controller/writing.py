@@ -125,9 +125,11 @@ class Writing:
             case Patch(ref=ref) if is_gone:
                 if cache is not None and not isinstance(error, errors.Conflict):
                     cache.gone((ref.namespace, ref.name), ref.uid)
-                return Ended(retry=error)
-            case Replace() if isinstance(error, errors.NotFound):
-                return Ended(retry=error)
+                return _look_again(error)
+            case Replace(body=body) if isinstance(error, errors.NotFound):
+                if cache is not None:
+                    cache.gone(key_of(body), body["metadata"].get("uid", ""))
+                return _look_again(error)
             case Create() if isinstance(error, errors.AlreadyExists):
                 return await self._found(step, error, own)
             case Create() | Delete() if isinstance(error, errors.Unavailable):
@@ -142,7 +144,7 @@ class Writing:
         try:
             found = await self._hub.reader.get(step.resource, namespace or None, name)
         except errors.ClusterError as problem:
-            return Ended(retry=problem)
+            return _look_again(problem)
         cache = self._caches.get(step.resource)
         if cache is not None and owner_uid(found) == own["metadata"]["uid"]:
             cache.wrote(found)
@@ -155,6 +157,11 @@ class Writing:
         elif ended.retry is not None:
             result = "conflict" if isinstance(ended.retry, errors.Conflict) else "failed"
         self._hub.metrics.writes.labels(self._kind, verb, resource.plural, result).inc()
+
+
+def _look_again(error: errors.ClusterError) -> Ended:
+    """The object is another by now, or gone: nothing is wrong, and no time heals it but a look."""
+    return Ended(retry=error if error.temporary else errors.Conflict(str(error), status=error.status))
 
 
 def _sorted(error: errors.ClusterError) -> Ended:

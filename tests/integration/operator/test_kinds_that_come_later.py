@@ -15,6 +15,7 @@ import urllib.request
 import pytest
 
 from aibrix_operator import definitions
+from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, MODEL_CLAIMS, MODEL_WARMUPS
 from aibrix_operator.sandbox import binaries, control_plane
@@ -90,6 +91,12 @@ def definition(kind):
     return next(one for one in definitions.find() if one["spec"]["names"]["kind"] == kind)
 
 
+async def is_served(cluster):
+    with contextlib.suppress(errors.NotFound):
+        return await cluster.list_all(MODEL_CLAIMS)
+    return None
+
+
 async def status_of(cluster, resource, name):
     with contextlib.suppress(KeyError):
         return (await cluster.get(resource, "default", name))["status"]
@@ -98,7 +105,7 @@ async def status_of(cluster, resource, name):
 
 async def test_a_kind_without_definition_is_named_and_the_others_work_until_it_comes(cluster, start):
     await cluster.create(CUSTOM_RESOURCE_DEFINITIONS, None, definition("ModelClaim"))
-    await until(lambda: cluster.list_all(MODEL_CLAIMS))
+    await until(lambda: is_served(cluster))
     operator = start()
 
     async def is_ready():

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from keyed_gadgets import GADGETS, PARTS, Gadgets, Snapshot, played, put, status
+from keyed_gadgets import GADGETS, PARTS, Gadgets, Snapshot, part_of, played, put, status
 
 from aibrix_operator.cluster import errors
-from aibrix_operator.controller.steps import Call, Plan, SetFinalizer, SetStatus
+from aibrix_operator.controller.steps import Call, Patch, Plan, Ref, Replace, SetFinalizer, SetStatus
 
 KEY = ("default", "a")
 
@@ -177,6 +177,37 @@ async def test_equal_events_are_one(cluster):
         cluster.store.change(GADGETS, KEY, {"metadata": {"labels": {"touched": str(i)}}})
         await cluster.run(1)
     assert cluster.events() == [("Complete", "1 parts")]
+
+
+class Painters(Gadgets):
+    """Paints each part, which may be gone by then."""
+
+    def observe(self, view):
+        return view
+
+    def decide(self, view, memory, now):
+        bare = [part for part in view.children(PARTS) if "spec" not in part]
+        if view.own["spec"]["parts"] == 0:
+            return Plan(tuple(Replace(PARTS, {**part, "spec": {"colour": "red"}}) for part in bare)), memory
+        return Plan(tuple(Patch(PARTS, Ref.of(part), {"spec": {"colour": "red"}}) for part in bare)), memory
+
+
+@played(kind=Painters)
+async def test_a_child_that_is_gone_before_it_is_changed_is_no_error(cluster):
+    for parts in (3, 0):
+        put(cluster, parts=parts)
+        await cluster.run(5)
+        (operator,) = cluster.operators
+        operator.is_deaf = True  # it hears of neither the part nor its end but from the answer
+        body = part_of(Ref.of(cluster.find(GADGETS, "a")), "a-0")
+        cluster.store.put(PARTS, body)
+        operator.hear_again()
+        operator.is_deaf = True
+        cluster.store.delete(PARTS, ("default", "a-0"))
+        await cluster.run(5)
+        assert operator.hub.caches.of(Gadgets.reads[0].selection).get(("default", "a-0")) is None
+        assert not cluster.names_of(PARTS)
+        operator.hear_again()
 
 
 class Callers(Gadgets):
