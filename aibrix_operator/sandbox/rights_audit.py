@@ -32,7 +32,7 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
   - {level: Metadata, userGroups: ["system:serviceaccounts"]}
-  - {level: Metadata, users: USERS}
+  - {level: LEVEL, users: USERS}
   - {level: None}
 """
 _ACCOUNT: Final = "system:serviceaccount:"
@@ -67,7 +67,9 @@ def keep(directory: Path, name: str) -> None:
 
 def policy(users: Iterable[str]) -> str:
     """The API server's audit policy for these ``users`` and every ServiceAccount, one line a request."""
-    return POLICY.replace("USERS", orjson.dumps(list(users)).decode())
+    named = list(users)
+    # A rule with an empty list is about everybody.
+    return POLICY.replace("LEVEL", "Metadata" if named else "None").replace("USERS", orjson.dumps(named).decode())
 
 
 def read(lines: Iterable[bytes], accounts: Mapping[str, str]) -> dict[str, Used]:

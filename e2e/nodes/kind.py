@@ -38,6 +38,10 @@ class KindCluster:
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
+    @property
+    def audit_log(self) -> Path | None:
+        return None
+
     def load(self, image: Path) -> None:
         _run("kind", "load", "image-archive", str(image), "--name", self.name)
 

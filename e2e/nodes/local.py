@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from aibrix_operator.sandbox import binaries, control_plane, processes, tools
+from aibrix_operator.sandbox import binaries, control_plane, processes, rights_audit, tools
 from aibrix_operator.sandbox.building import BuildError
 from aibrix_operator.sandbox.control_plane import ControlPlane, Network
 from aibrix_operator.sandbox.processes import ProcessId
@@ -53,6 +53,10 @@ class LocalCluster:
         """Where this machine reaches NodePorts."""
         return self.local_nodes[0].address
 
+    @property
+    def audit_log(self) -> Path | None:
+        return self.folder / control_plane.AUDIT_LOG
+
     def load(self, image: Path) -> None:
         """Give an image archive to every node."""
         with ThreadPoolExecutor() as pool:
@@ -66,6 +70,7 @@ class LocalCluster:
         self.plane.stop()
         processes.end(self.hub.process, 0)
         self.cgroups.remove()
+        rights_audit.keep(self.folder, "nodes")
         shutil.rmtree(self.folder)
 
 
@@ -96,7 +101,12 @@ def start(names: Sequence[str]) -> LocalCluster:
         started.append(hub.process)
         reach = Network(addresses.host, addresses.services)
         plane = control_plane.start_control_plane(
-            folder, programs, with_controllers=True, dies_with_parent=True, network=reach
+            folder,
+            programs,
+            with_controllers=True,
+            dies_with_parent=True,
+            network=reach,
+            audit_policy=rights_audit.policy(()),
         )
         nodes: list[LocalNode] = []
         for index, name in enumerate(names):

@@ -27,6 +27,11 @@ class Cluster(Protocol):
         """Where this machine reaches NodePorts."""
         ...
 
+    @property
+    def audit_log(self) -> Path | None:
+        """What ServiceAccounts asked of the API server, one line a request; None where nobody writes it down."""
+        ...
+
     def load(self, image: Path) -> None:
         """Give an image archive to every node."""
         ...

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from aibrix_operator.cluster.grant import Grant
 from aibrix_operator.sandbox import rights_audit
@@ -86,3 +87,10 @@ def test_the_policy_names_the_users_and_logs_nothing_of_others():
 def test_a_right_that_only_admission_asks_for_is_not_missed():
     grants = (Grant("g", "things/finalizers", ("update",)), Grant("g", "things", ("list",)))
     assert rights_audit.unused(rights_audit.Used(), grants) == [("g", "things", "list")]
+
+
+def test_a_policy_for_no_user_by_name_writes_down_service_accounts_alone():
+    rules = yaml.safe_load(rights_audit.policy([]))["rules"]
+    assert [rule for rule in rules if rule["level"] != "None"] == [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]}
+    ]
