@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Releases:
     cluster: Cluster
     api: ApiServer
     scratch: Path
+    _spans: list[list[int]] = field(default_factory=list)
+    """Of the audit log: from where a release was installed to where its removal began."""
 
     @property
     def is_installed(self) -> bool:
@@ -59,6 +61,8 @@ class Releases:
         for namespace in (NAMESPACE, POOLS):
             if not self.api.exists(f"/api/v1/namespaces/{namespace}"):
                 pods.make_namespace(self.api, namespace)
+        if not self._spans or len(self._spans[-1]) == 2:
+            self._spans.append([self._log_bytes()])
         file = self.scratch / "values.json"
         file.write_text(json.dumps(VALUES | values))
         self.helm("upgrade", "--install", NAME, str(chart), "--namespace", NAMESPACE, "--values", str(file))
@@ -69,7 +73,19 @@ class Releases:
         for claim in self.api.get(path)["items"]:
             self.api.delete(f"{path}/{claim['metadata']['name']}")
         eventually("no claim is left", lambda: not self.api.get(path)["items"], 60.0)
+        # What is asked from here on may be denied: Helm removes Roles while Pods still end.
+        self._spans[-1].append(self._log_bytes())
         self.helm("uninstall", NAME, "--namespace", NAMESPACE, "--wait", "--timeout", "60s")
+
+    def asked(self) -> list[bytes]:
+        """Lines of the audit log of all times at which a release was installed."""
+        if self.cluster.audit_log is None:
+            return []
+        log = self.cluster.audit_log.read_bytes()
+        return [line for span in self._spans for line in log[slice(*[*span, None][:2])].splitlines()]
+
+    def _log_bytes(self) -> int:
+        return 0 if self.cluster.audit_log is None else self.cluster.audit_log.stat().st_size
 
     def wait_available(self) -> None:
         """Until every replica of operator and gateway is ready and of the newest template."""

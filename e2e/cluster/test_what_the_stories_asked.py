@@ -7,16 +7,18 @@ import pytest
 from aibrix_operator.operator.grants import GRANTS
 from aibrix_operator.sandbox import rights_audit
 from e2e.cluster.conftest import FirstInstall
-from e2e.cluster.release import NAME
+from e2e.cluster.release import NAME, Releases
 from e2e.nodes.provider import Cluster
 
 ACCOUNTS = {NAME: "operator", f"{NAME}-gateway": "gateway"}
 
 
-def test_no_request_of_operator_and_gateway_was_denied(cluster: Cluster, first_install: FirstInstall):
+def test_no_request_of_operator_and_gateway_was_denied(
+    cluster: Cluster, releases: Releases, first_install: FirstInstall
+):
     if cluster.audit_log is None:
         pytest.skip("kind's API server writes no audit log")
-    found = rights_audit.read(cluster.audit_log.read_bytes().splitlines(), ACCOUNTS)
+    found = rights_audit.read(releases.asked(), ACCOUNTS)
     print(rights_audit.report(found, GRANTS))
     for component, used in found.items():
         assert not used.denied, component
