@@ -49,8 +49,8 @@ class Releases:
     cluster: Cluster
     api: ApiServer
     scratch: Path
-    _spans: list[list[int]] = field(default_factory=list)
-    """Of the audit log: from where a release was installed to where its removal began."""
+    _spans: list[slice] = field(default_factory=list)
+    """Of the audit log, in bytes: from where a release was installed to where its removal began, or None."""
 
     @property
     def is_installed(self) -> bool:
@@ -61,8 +61,8 @@ class Releases:
         for namespace in (NAMESPACE, POOLS):
             if not self.api.exists(f"/api/v1/namespaces/{namespace}"):
                 pods.make_namespace(self.api, namespace)
-        if not self._spans or len(self._spans[-1]) == 2:
-            self._spans.append([self._log_bytes()])
+        if not self._spans or self._spans[-1].stop is not None:
+            self._spans.append(slice(self._log_bytes(), None))
         file = self.scratch / "values.json"
         file.write_text(json.dumps(VALUES | values))
         self.helm("upgrade", "--install", NAME, str(chart), "--namespace", NAMESPACE, "--values", str(file))
@@ -74,7 +74,7 @@ class Releases:
             self.api.delete(f"{path}/{claim['metadata']['name']}")
         eventually("no claim is left", lambda: not self.api.get(path)["items"], 60.0)
         # What is asked from here on may be denied: Helm removes Roles while Pods still end.
-        self._spans[-1].append(self._log_bytes())
+        self._spans[-1] = slice(self._spans[-1].start, self._log_bytes())
         self.helm("uninstall", NAME, "--namespace", NAMESPACE, "--wait", "--timeout", "60s")
 
     def asked(self) -> list[bytes]:
@@ -82,7 +82,7 @@ class Releases:
         if self.cluster.audit_log is None:
             return []
         log = self.cluster.audit_log.read_bytes()
-        return [line for span in self._spans for line in log[slice(*[*span, None][:2])].splitlines()]
+        return [line for span in self._spans for line in log[span].splitlines()]
 
     def _log_bytes(self) -> int:
         return 0 if self.cluster.audit_log is None else self.cluster.audit_log.stat().st_size
