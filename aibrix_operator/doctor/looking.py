@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from aibrix_operator import definitions
+from aibrix_operator import definitions, roles
 from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
@@ -146,9 +146,14 @@ class Doctor:
             for component, namespace, account in asked
             for grant in GRANTS[component]
             for verb in grant.verbs
-            if (grant.group, grant.resource) != ("", "secrets")  # granted in listed namespaces only
+            if self._is_asked_about(grant)
         ]
         return tuple(await asyncio.gather(*questions))
+
+    def _is_asked_about(self, grant: Grant) -> bool:
+        """Secrets are granted by name, as the values list them; an operator of one namespace has no cluster role."""
+        place = roles.where(grant)
+        return place is not roles.Where.LISTED and (place is not roles.Where.CLUSTER or self._scope.namespace is None)
 
     async def _may(self, component: str, grant: Grant, verb: str, own_namespace: str, account: str) -> Permission:
         """One review; ``account`` "" asks about whoever asks."""

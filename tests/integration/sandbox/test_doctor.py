@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from aibrix_operator.cli import app
+from aibrix_operator.doctor import checks, looking
 from aibrix_operator.sandbox import rights
 
 pytestmark = pytest.mark.integration
@@ -71,3 +72,34 @@ def test_people_are_told_in_two_lines_a_finding(sandbox):
         "  → install the chart, or look in its namespace: `kubectl get deployments -A`",
     ]
     assert done.stdout.splitlines()[-1] == "3 findings"
+
+
+async def looked_with_the_rights_of(sandbox, component, namespace=None):
+    """What a doctor finds that runs in the Pod of ``component``."""
+    scope = looking.Scope(namespace, own_namespace=rights.NAMESPACE, lease_look_s=2.0)
+    async with looking.connect(rights.kubeconfig(sandbox.directory, component), None, scope) as doctor:
+        return await doctor.look()
+
+
+async def test_in_the_operators_pod_every_right_of_the_operator_is_there_and_its_lease_is_renewed(sandbox):
+    facts = await looked_with_the_rights_of(sandbox, "operator")
+    assert {permission.is_allowed for permission in facts.permissions} == {True}
+    assert ("leases.coordination.k8s.io", rights.NAMESPACE) in {(p.resource, p.namespace) for p in facts.permissions}
+    assert facts.lease.is_renewed
+    assert abs(facts.lease.skew_s) < checks.CLOCKS_AGREE_S
+    assert facts.unseen == ()
+
+
+async def test_rights_that_are_missing_are_named(sandbox):
+    """Asked with the gateway's rights about the operator's."""
+    facts = await looked_with_the_rights_of(sandbox, "gateway")
+    refused = {(p.verb, p.resource) for p in facts.permissions if not p.is_allowed}
+    assert {("create", "events"), ("patch", "modelclaims/status.model.aibrix.ai"), ("list", "nodes")} <= refused
+    assert ("patch", "pods") not in refused
+
+
+async def test_an_operator_of_one_namespace_is_asked_for_no_cluster_role(sandbox):
+    facts = await looked_with_the_rights_of(sandbox, "gateway", namespace="default")
+    asked = {(p.resource, p.namespace) for p in facts.permissions}
+    assert ("nodes", "default") not in asked
+    assert ("events", "default") in asked
