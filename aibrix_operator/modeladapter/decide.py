@@ -48,6 +48,8 @@ def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) ->
     standings = [_standing(snapshot, memory, pod) for pod in snapshot.pods]
     told = _news(snapshot, memory, standings)
     if adapter.is_deleting:
+        if memory.retiring_since_s is None:
+            memory = replace(memory, retiring_since_s=snapshot.now_s)
         plan = _retire(snapshot, memory, standings)
         return Plan((*told, *plan.steps), plan.look_after_s), memory
     if adapter.spec is None:
@@ -172,7 +174,8 @@ def _retire(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -
     adapter = snapshot.adapter
     if not adapter.has_finalizer:
         return Plan()
-    holders = [each for each in standings if _may_hold(adapter, each)]
+    since_s = memory.retiring_since_s or snapshot.now_s
+    holders = [each for each in standings if _may_hold(adapter, each, since_s)]
     steps: list[Step] = [Unload(each.pod.target) for each in holders if not each.is_in_flight]
     if _wants_route(adapter) and not memory.route.is_removed:
         # What kept it from being made does not keep it from being removed at once.
@@ -192,13 +195,13 @@ def _wants_route(adapter: Adapter) -> bool:
     return bool(adapter.labels.get(names.MODEL_LABEL) or adapter.annotations.get(names.MODEL_LABEL))
 
 
-def _may_hold(adapter: Adapter, standing: Standing) -> bool:
+def _may_hold(adapter: Adapter, standing: Standing, since_s: float) -> bool:
+    """Whether its engine is to be told: once after ``since_s``, whatever was tried before."""
     pod = standing.pod
     if pod.is_terminating or not pod.target.ip:
         return False
-    if standing.word is not None and not standing.word.loads:
-        return False
-    if standing.held is Held.BASE:
+    is_told = standing.word is not None and not standing.word.loads and standing.word.ended_at_s >= since_s
+    if is_told or standing.held is Held.BASE:
         return False
     was_told_of = standing.name in adapter.status.instances or bool(standing.loaded_from)
     was_sent = standing.word is not None and standing.word.verdict in (Verdict.DONE, Verdict.UNKNOWN)

@@ -183,7 +183,7 @@ class ModelAdapters:
         if self._readers is None:
             return [facts for facts, _ in found]
         self._readers.want((adapter.namespace, adapter.name), adapter.name, doors)
-        return [_with_listing(facts, self._readers, door) for facts, door in found]
+        return [_with_listing(facts, self._readers, door, adapter) for facts, door in found]
 
     # --- decide
 
@@ -232,6 +232,7 @@ class ModelAdapters:
         ended_at_s = asyncio.get_running_loop().time()
         if self._readers is not None:
             door = Door(call.what.target, call.what.access)
+            self._readers.touched(door, call.what.key[1], ended_at_s)
             if answer.verdict is Verdict.UNKNOWN:
                 self._readers.ask_soon(call.what.key, door)
             elif answer.verdict is Verdict.DONE:
@@ -249,14 +250,14 @@ def _access(adapter: Adapter) -> Access:
     return Access(config.get(API_KEY, ""))
 
 
-def _with_listing(facts: PodFacts, readers: Readers, door: Door) -> PodFacts:
+def _with_listing(facts: PodFacts, readers: Readers, door: Door, adapter: Adapter) -> PodFacts:
     return PodFacts(
         target=facts.target,
         created_at=facts.created_at,
         ready_since=facts.ready_since,
         is_terminating=facts.is_terminating,
         is_selected=facts.is_selected,
-        listing=readers.listing(door),
+        listing=readers.listing((adapter.namespace, adapter.name), door, adapter.name),
         other_adapters=facts.other_adapters,
     )
 

@@ -46,6 +46,8 @@ class Memory:
     route: Route = Route()
     refusal: Refusal | None = None
     """Stands until Service and EndpointSlices are as wanted."""
+    retiring_since_s: float | None = None
+    """When its deletion was first seen, on the monotonic clock."""
     generation: int = 0
     """Of the spec that was decided on last; 0: none yet."""
 
@@ -66,5 +68,6 @@ def remember(memory: Memory, snapshot: Snapshot) -> Memory:
         tries={uid: tries for uid, tries in memory.tries.items() if uid in known},
         route=route,
         refusal=snapshot.refusal or memory.refusal,
+        retiring_since_s=memory.retiring_since_s if snapshot.adapter.is_deleting else None,
         generation=memory.generation,
     )

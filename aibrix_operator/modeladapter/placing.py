@@ -185,7 +185,7 @@ def _load_on_some(
         base.lost,
         (*base.lost, *chosen),
         unloads,
-        scheduled=_annotation(others, written, newly),
+        scheduled=_annotation(() if len(base.stays) >= base.desired else others, written, newly),
         chosen=tuple(each.name for each in others if each.name in written),
         is_scaled_down=base.is_scaled_down,
         hindrance=_hindrance(others, stable) if missing > 0 and is_idle else None,
@@ -204,7 +204,7 @@ def _stable_in_s(standing: Standing, now: datetime) -> float:
 
 
 def _annotation(others: Sequence[Standing], written: Sequence[str], newly: tuple[str, ...]) -> tuple[str, ...] | None:
-    """What it is to say; None: as it is. Who has it or is gone is not scheduled any more."""
+    """What it is to say; None: as it is. Who has it, is gone or is not needed is not scheduled any more."""
     if not written:
         return newly or None
     there = {each.name for each in others}

@@ -37,6 +37,8 @@ class _Reader:
     """Adapter → the name that it goes by in the engine."""
     has: dict[Key, ListedModel | None] = field(default_factory=dict)
     """What each adapter was told last of itself, or did since; no entry: nothing yet."""
+    touched_at_s: dict[str, float] = field(default_factory=dict)
+    """Name of an adapter → when the engine was last told to load or unload it, by any object of that name."""
     to_tell: set[Key] = field(default_factory=set)
     """Adapters that wait for the next answer, whatever it is."""
     listing: Listing | None = None
@@ -66,15 +68,29 @@ class Readers:
                     self._read(reader), name=f"list of {door.target.pod}"
                 )
             reader.wanted_by[key] = name
+            if reader.listing is not None and self.listing(key, door, name) is None:
+                self.ask_soon(key, door)
         if wanted:
             self._doors[key] = wanted
         else:
             self._doors.pop(key, None)
 
-    def listing(self, door: Door) -> Listing | None:
-        """The last answer; None before the first."""
+    def listing(self, key: Key, door: Door, name: str) -> Listing | None:
+        """The last answer; None before the first that can be one about the adapter of that name: an object that takes
+        the name of one that was just deleted must not be told of what its namesake had. It is told of the next one."""
         reader = self._readers.get(door)
-        return None if reader is None else reader.listing
+        if reader is None or reader.listing is None:
+            return None
+        if reader.listing.error == "" and reader.listing.asked_at_s < reader.touched_at_s.get(name, 0.0):
+            reader.to_tell.add(key)
+            return None
+        return reader.listing
+
+    def touched(self, door: Door, name: str, at_s: float) -> None:
+        """The engine was told to load or unload it: what it was asked for before does not count any more."""
+        reader = self._readers.get(door)
+        if reader is not None:
+            reader.touched_at_s[name] = at_s
 
     def did(self, key: Key, door: Door, *, loaded: bool) -> None:
         """The engine has it now, or not any more: a list that says otherwise is news."""

@@ -36,6 +36,7 @@ class SimulatedEngine:
         self.models = {"base": True}
         self.mode = "well"
         """``well``, ``refuses`` loads, ``silent`` (takes no connection), ``hangs`` (does it and never answers)."""
+        self.born_at_s = now_s()
         self.lost_at_s = {}
         """Adapter → since when it lacks it, of those that it had."""
 
@@ -188,8 +189,12 @@ class AdapterCluster(KeyedCluster):
         for pod_name in set(instances) - before:
             pod = self.find(PODS, pod_name)
             engine = self.engines.by_uid.get(pod["metadata"]["uid"]) if pod is not None else None
-            if engine is not None and name not in engine.models and name not in engine.lost_at_s:
+            if engine is None or name in engine.models or name in engine.lost_at_s:
+                continue
+            if now_s() - engine.born_at_s > LOST_FOR_S:
                 self.broken.append(f"{pod_name} is told to have {name}, and its engine never had")
+            # Its namesake had, and no watch has told yet that the Pod is another.
+            engine.lost_at_s[name] = now_s()
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
         if told_now and ready:
             self._check_slice(new, instances)

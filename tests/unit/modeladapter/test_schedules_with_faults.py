@@ -13,6 +13,7 @@ from aibrix_operator.api import names
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import MODEL_ADAPTERS, PODS, SERVICES, key_of
 from aibrix_operator.sim import loop
+from aibrix_operator.sim.store import now_s
 
 ADAPTERS, MOST_PODS = ("sql", "law", "med"), 5
 MINUTES = 20
@@ -94,6 +95,8 @@ class Schedule:
             engine = self.cluster.engine(pod)
             if engine.mode == "silent":
                 engine.forget()  # it was down, and starts anew
+            elif engine.mode != "well":
+                engine.lost_at_s = dict.fromkeys(engine.lost_at_s, now_s())  # nobody could be told before
             engine.mode = "well"
 
     # --- users
