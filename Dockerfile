@@ -1,6 +1,6 @@
 # Two images out of one file:
 #
-#   docker build -t aibrix-operator:0.8.0 .                                   operator and gateway: no shell, 340 MB
+#   docker build -t aibrix-operator:0.8.0 .                                   operator and gateway: no shell, 360 MB
 #   docker build -t aibrix-runtime:0.8.0 --target runtime .                   the sidecar, beside an engine's Python
 #
 # Bases are pinned by tags that their publishers do not move; docs/install.md says how to pin digests, and how to make
