@@ -88,7 +88,10 @@ class Schedule:
         self.cluster.engine(self.random.choice(self.pods())).forget()
 
     def spoil_engine(self):
-        self.cluster.engine(self.random.choice(self.pods())).mode = self.random.choice(["refuses", "silent", "hangs"])
+        engine = self.cluster.engine(self.random.choice(self.pods()))
+        if engine.mode == "silent":
+            engine.forget()  # it was down, and starts anew
+        engine.mode = self.random.choice(["refuses", "silent", "hangs"])
 
     def heal_engines(self):
         for pod in self.pods():
