@@ -38,7 +38,7 @@ def first_lack(ours: Any, theirs: Any, where: str) -> str:
                 return lack
         return ""
     if isinstance(ours, Sequence) and not isinstance(ours, str):
-        if not isinstance(theirs, Sequence) or len(ours) != len(theirs):
+        if not isinstance(theirs, Sequence) or isinstance(theirs, str) or len(ours) != len(theirs):
             return where
         pairs = enumerate(zip(ours, theirs, strict=True))
         return next((lack for n, (a, b) in pairs if (lack := first_lack(a, b, f"{where}[{n}]"))), "")
