@@ -18,7 +18,7 @@ from aibrix_operator.cluster.resource import key_of
 from aibrix_operator.sim import loop
 from aibrix_operator.stormservice import naming, rollout
 
-SEEDS = range(int(os.environ.get("AIBRIX_STORM_SEEDS", "16")))
+SEEDS = range(int(os.environ.get("AIBRIX_STORM_SEEDS", "10")))
 STEPS = 25
 ORDERS = ("Sequential", "Parallel", "Interleave")
 
