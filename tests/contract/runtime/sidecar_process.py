@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine_beside import EngineBeside
+
 import aibrix_operator.sim
 from aibrix_operator.sim import card
 
@@ -86,6 +88,7 @@ class Sidecar:
         self.ports = range(block, block + 50) if kind == "ours" else range(20_000, 21_000)
         self._told_ports = iter(range(block + 50, block + 100))
         self.log = directory / "sidecar.log"
+        self.engine = EngineBeside()
         self.models = []
         (directory / "profiles.json").write_text(
             json.dumps(
@@ -116,6 +119,8 @@ class Sidecar:
             "AIBRIX_ENGINE_REGISTRY_PATH": str(self.registry),
             "AIBRIX_WEIGHT_CACHE_DIR": str(self.weight_cache),
             "ENABLE_KVCACHED": "false",
+            "INFERENCE_ENGINE_ENDPOINT": self.engine.url,
+            "AIBRIX_ADAPTER_DIR": str(self.directory / "adapters"),
         }
         if self.kind == "ours":
             environment |= {
@@ -144,6 +149,7 @@ class Sidecar:
 
     def end(self):
         """End the sidecar, its engines, and what upstream leaves in the machine's shared memory."""
+        self.engine.stop()
         if self._process is not None:
             self.kill()
         for record in self.records():
