@@ -181,8 +181,9 @@ def _engine_path(target: Target, action: str) -> str:
 
 
 def _is_there_already(status: int, body: bytes) -> bool:
-    """vLLM 0.32 answers 400 with these words, older ones 409."""
-    return status == HTTPStatus.CONFLICT or (status == HTTPStatus.BAD_REQUEST and b"already been loaded" in body)
+    """vLLM 0.32 answers 400 "already been loaded", older ones 409, SGLang 400 "already loaded"."""
+    says_so = b"already been loaded" in body or b"already loaded" in body
+    return status == HTTPStatus.CONFLICT or (status == HTTPStatus.BAD_REQUEST and says_so)
 
 
 async def _first(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
@@ -202,7 +203,8 @@ def _told(body: bytes) -> str:
     except orjson.JSONDecodeError:
         return _cut(text) or "no reason given"
     if isinstance(value, dict):
-        value = value.get("error") or value.get("message") or value.get("detail") or value
+        words = (value.get(key) for key in ("error", "error_message", "message", "detail"))
+        value = next(filter(None, words), value)
     if isinstance(value, dict):
         value = value.get("message") or value
     return _cut(value if isinstance(value, str) else orjson.dumps(value).decode())

@@ -88,8 +88,9 @@ class AdapterEngine:
 
 
 def _is_there_already(status: int, text: str) -> bool:
-    """vLLM 0.32 answers 400 with these words, older ones 409."""
-    return status == HTTPStatus.CONFLICT or (status == HTTPStatus.BAD_REQUEST and "already been loaded" in text)
+    """vLLM 0.32 answers 400 "already been loaded", older ones 409, SGLang 400 "already loaded"."""
+    says_so = "already been loaded" in text or "already loaded" in text
+    return status == HTTPStatus.CONFLICT or (status == HTTPStatus.BAD_REQUEST and says_so)
 
 
 def _bounded(text: str) -> str:
