@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from simulated import CARD_24, simulated
 
 from aibrix_operator.api.modelclaim import ClaimPhase
@@ -26,3 +28,28 @@ async def test_a_start_that_cannot_be_sent_is_not_tried_more_often_than_every_ro
     runtime.before_call = None
     await cluster.run(70)
     assert cluster.status("a").phase is ClaimPhase.ACTIVE
+
+
+@simulated
+async def test_a_card_whose_call_stays_unanswered_is_named_to_those_that_want_it(cluster):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    cluster.apply("a", "6Gi", "1Gi")
+    await cluster.run(30)
+    answer = asyncio.Event()
+
+    async def say_nothing(call):
+        await answer.wait()
+
+    runtime.before_call = say_nothing
+    cluster.apply("b", "6Gi", "1Gi")
+    await cluster.run(5)
+    cluster.apply("late", "6Gi", "1Gi")
+    await cluster.run(5)
+    status, reason, message = cluster.condition("late", "Scheduled")
+    assert (status, reason) == ("False", "NoMatchingPods")
+    assert "warm-0" in message
+    assert "its runtime has not answered the last call yet" in message
+    runtime.before_call = None
+    answer.set()
+    await cluster.run(70)
+    assert cluster.status("late").phase is ClaimPhase.ACTIVE
