@@ -5,8 +5,8 @@
 #
 # Bases are pinned by tags that their publishers do not move; docs/install.md says how to pin digests, and how to make
 # an SBOM. `make image` makes the first of them without Docker, out of the same `python -m image`.
-ARG PYTHON_IMAGE=docker.io/library/python:3.11.14-slim-bookworm
-ARG ENGINE_IMAGE=docker.io/vllm/vllm-openai:v0.11.0
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+ARG ENGINE_IMAGE=vllm/vllm-openai:v0.11.0
 
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
