@@ -62,6 +62,14 @@ TokenFile = Annotated[
         dir_okay=False,
     ),
 ]
+ServedProbes = Annotated[
+    str | None,
+    typer.Option(help="Serve liveness here, for example http://0.0.0.0:8081/healthz, and readiness at /readyz."),
+]
+ServedPage = Annotated[
+    str | None,
+    typer.Option(help="Serve the read-only web page here, for example http://127.0.0.1:8090 for this machine alone."),
+]
 
 
 @app.command()
@@ -70,19 +78,9 @@ def operator(
         Path | None, typer.Option(help="Cluster to work on; by default the one this process runs in.", exists=True)
     ] = None,
     namespace: Annotated[str | None, typer.Option(help="Work on this namespace only; by default on all.")] = None,
-    runtime_token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token that the runtime sidecars ask for.", exists=True)
-    ] = None,
-    liveness: Annotated[
-        str | None,
-        typer.Option(help="Serve liveness here, for example http://0.0.0.0:8081/healthz, and readiness at /readyz."),
-    ] = None,
-    page: Annotated[
-        str | None,
-        typer.Option(
-            help="Serve the read-only web page here, for example http://127.0.0.1:8090 for this machine alone."
-        ),
-    ] = None,
+    runtime_token_file: TokenFile = None,
+    liveness: ServedProbes = None,
+    page: ServedPage = None,
     enable_runtime_sidecar: Annotated[
         bool,
         typer.Option(
@@ -107,7 +105,7 @@ def operator(
     ] = 1.0,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
-    """Place ModelClaims on warm pods and divide each card's KV memory between the engines on it.
+    """Run the controllers of all kinds: models come onto warm pods, and cards are divided between their engines.
 
     Of several replicas one works, and another takes over in seconds when it does not. Runs until SIGTERM, which ends
     it between two steps.

@@ -17,20 +17,8 @@ class NotLeading(errors.ClusterError):
     temporary = True
 
 
-class Writer(Protocol):
-    """The calls of ``cluster.client.Cluster`` that change something, as controllers make them."""
-
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object: ...
-
-    async def replace(
-        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
-    ) -> Object: ...
-
-    async def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None
-    ) -> Object: ...
-
-    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]) -> Object: ...
+class Publisher(Protocol):
+    """The calls of ``cluster.client.Cluster`` by which a controller publishes what it decided."""
 
     async def patch_status(
         self, resource: Resource, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
@@ -49,6 +37,22 @@ class Writer(Protocol):
         *,
         uid: str | None = None,
     ) -> Object: ...
+
+
+class Writer(Publisher, Protocol):
+    """The calls that change something, as controllers make them."""
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object: ...
+
+    async def replace(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+    ) -> Object: ...
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None
+    ) -> Object: ...
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]) -> Object: ...
 
 
 class LeadersWriter:

@@ -11,15 +11,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from aibrix_operator.api.modelclaim import Instance
 from aibrix_operator.cluster.backoff import Backoff
 from aibrix_operator.cluster.events import EventRecorder
 from aibrix_operator.cluster.overlay import Overlay
-from aibrix_operator.cluster.resource import Key, Object, Resource
+from aibrix_operator.cluster.resource import Key, Object
 from aibrix_operator.cluster.step_queue import StepQueue
 from aibrix_operator.cluster.work_queue import WorkQueue
+from aibrix_operator.controller.leading import Publisher
 from aibrix_operator.modelclaim.attention import Attention, Scope
 from aibrix_operator.modelclaim.memory import Memory
 from aibrix_operator.modelclaim.parse import parse_claim, parse_pod, parse_pool, slim_pod
@@ -39,28 +40,6 @@ RUNTIME_STEPS = 512
 LEISURE = 9.0
 """Whole passes that nothing waits for come this many times their own length apart."""
 _COOLING = Backoff(initial_s=0.2, max_s=30.0)
-
-
-class Writer(Protocol):
-    """The calls of ``cluster.client.Cluster`` that steps need."""
-
-    async def patch_status(
-        self, resource: Resource, namespace: str, name: str, status: Mapping[str, Any], resource_version: str
-    ) -> Object: ...
-
-    async def add_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object: ...
-
-    async def remove_finalizer(self, resource: Resource, obj: Mapping[str, Any], finalizer: str) -> Object: ...
-
-    async def patch_annotations(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        annotations: Mapping[str, str | None],
-        *,
-        uid: str | None = None,
-    ) -> Object: ...
 
 
 class _ParsedOnce(Generic[T]):
@@ -94,7 +73,7 @@ class _Cooling:
 class World:
     """Everything that a running controller knows. Used within one event loop."""
 
-    cluster: Writer
+    cluster: Publisher
     runtimes: Runtimes
     recorder: EventRecorder
     wall: Callable[[], datetime]

@@ -14,8 +14,8 @@ from aibrix_operator.api.modelwarmup import (
     REVISION_LABEL,
     WARMUP_LABEL,
     ModelWarmupSpec,
-    Weights,
 )
+from aibrix_operator.api.warmup_content import Weights
 from aibrix_operator.cluster.resource import Object
 from aibrix_operator.controller.steps import Ref
 from aibrix_operator.modelwarmup.snapshot import Warmup

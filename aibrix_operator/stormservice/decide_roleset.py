@@ -263,6 +263,11 @@ class _Pass:
         waiting = {c.uid for c in role.copies.copies if c.is_active and not c.is_updated and not c.is_updating}
         return [p for p in role.pods if p.uid in waiting]
 
+    def _rendered(self, role: RoleInPass, pod: Pod) -> dict[str, Any]:
+        """``pod`` as it would be made of the present template."""
+        slot = pod.slot if role.role.stateful else None
+        return render.pod(self.view.roleset, role.role, role.hash, slot, gang_served=self.serves_groups)
+
     def _obstacle(self, role: RoleInPass) -> str:
         """Why the role cannot be updated in place; one Pod that cannot be speaks for all."""
         if role.is_grouped:
@@ -270,13 +275,7 @@ class _Pass:
         if self._outdated(role) and not role.copies.limits.unavailable:
             return "maxUnavailable 0 lets no Pod be taken out of service"
         for pod in self._outdated(role):
-            rendered = render.pod(
-                self.view.roleset,
-                role.role,
-                role.hash,
-                pod.slot if role.role.stateful else None,
-                gang_served=self.serves_groups,
-            )
+            rendered = self._rendered(role, pod)
             found = likeness.difference(rendered, pod.body)
             if found:
                 return f"Pod {pod.name}: {found}"
@@ -286,13 +285,7 @@ class _Pass:
         chosen = set(rollout.roll_in_place(role.copies.limits, role.copies.copies, target))
         for pod in self._outdated(role):
             if pod.uid in chosen:
-                rendered = render.pod(
-                    self.view.roleset,
-                    role.role,
-                    role.hash,
-                    pod.slot if role.role.stateful else None,
-                    gang_served=self.serves_groups,
-                )
+                rendered = self._rendered(role, pod)
                 gate, images, told = in_place.begin(pod, rendered, role.hash)
                 self.gates += gate
                 if not gate:  # out of service first

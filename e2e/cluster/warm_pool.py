@@ -23,6 +23,26 @@ _MAKE_CARDS = (
     "import sys; from aibrix_operator.sim import card; card.create('/sim/cards', sys.argv[1:2]);"
     "open('/sim/profiles.json', 'w').write(sys.argv[2])"
 )
+_ENVIRONMENT = {
+    "AIBRIX_RUNTIME_TOKEN_FILE": f"{_TOKEN_FOLDER}/token",
+    "AIBRIX_ENGINE_STOP_GRACE_SECONDS": "5",
+    "AIBRIX_WEIGHT_CACHE_DIR": "/tmp/weights",
+    "AIBRIX_SIM_PROFILES": "/sim/profiles.json",
+    card.CARDS_ENV: "/sim/cards",
+    "ENABLE_KVCACHED": "false",
+    "KVCACHED_AUTOPATCH": "0",
+    "HOME": "/tmp",
+    # Before the packages, so that the stand-ins are found instead of the real NVML.
+    "PYTHONPATH": _STANDINS,
+}
+_MOUNTS = {
+    "sim": "/sim",
+    "registry": "/var/run/aibrix",
+    "runtime-token": _TOKEN_FOLDER,
+    "shm": "/dev/shm",
+    "tmp": "/tmp",
+}
+"""Volume → where it is in the container."""
 
 
 def advertise_gpus(api: ApiServer, nodes: list[str], count: int) -> None:
@@ -110,37 +130,18 @@ class WarmPool:
 def deployment(name: str, replicas: int) -> dict[str, Any]:
     """As the chart's example of a warm pool, with stand-ins for engine and GPU in place of an engine's image."""
     labels = {names.POOL_LABEL: name, names.ENABLED_LABEL: "true"}
-    environment = {
-        "AIBRIX_RUNTIME_TOKEN_FILE": f"{_TOKEN_FOLDER}/token",
-        "AIBRIX_ENGINE_STOP_GRACE_SECONDS": "5",
-        "AIBRIX_WEIGHT_CACHE_DIR": "/tmp/weights",
-        "AIBRIX_SIM_PROFILES": "/sim/profiles.json",
-        card.CARDS_ENV: "/sim/cards",
-        "ENABLE_KVCACHED": "false",
-        "KVCACHED_AUTOPATCH": "0",
-        "HOME": "/tmp",
-        # Before the packages, so that the stand-ins are found instead of the real NVML.
-        "PYTHONPATH": _STANDINS,
-    }
-    mounts = {
-        "sim": "/sim",
-        "registry": "/var/run/aibrix",
-        "runtime-token": _TOKEN_FOLDER,
-        "shm": "/dev/shm",
-        "tmp": "/tmp",
-    }
     container = {
         "name": "runtime",
         "image": images.OPERATOR,
         "imagePullPolicy": "IfNotPresent",
         "args": ["runtime"],
-        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "env": [{"name": key, "value": value} for key, value in _ENVIRONMENT.items()],
         "ports": [{"name": "http", "containerPort": names.RUNTIME_PORT}],
         "startupProbe": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 2},
         "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {names.GPU_RESOURCE: "1"}},
         "securityContext": dict(pods.RESTRICTED),
-        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
+        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in _MOUNTS.items()],
     }
     card_maker = {
         "name": "cards",
@@ -151,7 +152,7 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
         "volumeMounts": [{"name": "sim", "mountPath": "/sim"}],
     }
     volumes: list[Mapping[str, Any]] = [
-        {"name": volume, "emptyDir": {}} for volume in mounts if volume != "runtime-token"
+        {"name": volume, "emptyDir": {}} for volume in _MOUNTS if volume != "runtime-token"
     ]
     spec = {
         "automountServiceAccountToken": False,
