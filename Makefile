@@ -106,7 +106,7 @@ pictures: setup ## Draw the pictures of the page in docs/pictures/ anew (needs C
 manifests: setup ## Write crds/ and what the chart has of it, from the models and the grants
 	@$(BIN)/python -m aibrix_operator.manifests
 
-verify: setup ## Fail when crds/ or the chart differ from the models, the grants and the version
+verify: setup ## Fail when crds/, docs/reference/ or the chart differ from the models, the grants and the version
 	@$(BIN)/python -m aibrix_operator.manifests --check
 
 lock: setup ## Lock the dependencies anew

@@ -89,9 +89,19 @@ def _meaning(field: Mapping[str, Any], is_required: bool) -> str:
     if "default" in field:
         facts.append(f"default `{_plain(field['default'])}`")
     if "enum" in inner:
-        facts.append("one of " + ", ".join(f"`{_plain(value)}`" for value in inner["enum"]))
-    facts += [told.format(field[key]) for key, told in _BOUNDS.items() if key in field]
+        facts.append("one of " + ", ".join(_choice(value) for value in inner["enum"]))
+    facts += [_bound(told, field[key]) for key, told in _BOUNDS.items() if key in field]
     return _cell(" ".join(filter(None, (text, f"({'; '.join(facts)})" if facts else ""))))
+
+
+def _choice(value: object) -> str:
+    return f"`{_plain(value)}`" if value != "" else "empty"
+
+
+def _bound(told: str, limit: object) -> str:
+    """In the singular for 1."""
+    singular = told.replace("entries", "entry").removesuffix("s") if limit == 1 else told
+    return singular.format(limit)
 
 
 def _plain(value: object) -> str:

@@ -142,7 +142,7 @@ class LabelSelector(Contract):
     """Which Pods; all requirements must hold, and an empty selector takes every Pod."""
 
     match_labels: Annotated[dict[LabelKey, LabelValue], Extend({"maxProperties": MAX_LABELS})] | None = None
-    """Labels that a Pod must carry with these values."""
+    """Labels that must be there with these values."""
     match_expressions: Annotated[tuple[MatchExpressionField, ...], Extend({"maxItems": MAX_LABELS})] | None = None
     """Further requirements."""
 
