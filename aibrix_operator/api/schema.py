@@ -101,7 +101,7 @@ _REWRITTEN = frozenset({"title", "$defs", "additionalProperties", "properties", 
 def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     """``schema`` with references inlined, titles dropped and ``X | None`` written as plain optional ``X``.
 
-    An absent optional field is simply left out on the wire, so ``null`` stays illegal, as in Go's ``omitempty``.
+    An absent optional field is left out on the wire, so ``null`` stays illegal, as in Go's ``omitempty``.
     """
     if "$ref" in schema:
         target = definitions[schema["$ref"].removeprefix("#/$defs/")]
