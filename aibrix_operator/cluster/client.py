@@ -85,7 +85,7 @@ class Cluster:
         # is a tenth of what a call costs. The environment's proxy is looked up once instead, in ``_proxy_for``.
         configuration.client_session_kwargs = {"trust_env": False}
         if kubeconfig is None:
-            # Re-reads the rotated token by itself, once a minute. (The loader carries no annotations.)
+            # Re-reads the rotated token by itself, once a minute. (The loaders carry no annotations.)
             kubernetes_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             configuration.proxy = _proxy_for(configuration.host)
             return cls(kubernetes_client.ApiClient(configuration), caller=caller)

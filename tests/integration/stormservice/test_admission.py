@@ -169,6 +169,5 @@ def without_rules(value: Any) -> Any:
 async def wait_for_acceptance(cluster: Cluster, namespace: str, body: dict[str, Any]) -> None:
     """The API server takes a changed definition into use a moment after it has taken it."""
     async with asyncio.timeout(20):
-        # The API server tells nobody when it does.
-        while await verdict(cluster, namespace, body) != ACCEPTED:  # noqa: ASYNC110
+        while await verdict(cluster, namespace, body) != ACCEPTED:  # noqa: ASYNC110  # it tells nobody when it does
             await asyncio.sleep(0.1)

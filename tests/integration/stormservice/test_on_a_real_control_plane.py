@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from storm_cluster import PODS, PODSETS, REVISIONS, ROLESETS, SERVICES, STORMSERVICES, role, storm
+from storm_stage import NAMESPACES, Stage, account, gone, registered
 from typer.testing import CliRunner
 
 from aibrix_operator import rollouts
@@ -26,73 +25,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 TLS_ENDS_S = 0.25
 """As aiohttp's documentation has it: a session that is closed leaves its TLS connections to the loop for a moment."""
 
-NAMESPACES = Resource("", "v1", "namespaces")
 EVENTS = Resource("", "v1", "events")
 VOLCANO = Resource("scheduling.volcano.sh", "v1beta1", "podgroups")
-
-
-class Stage:
-    """One namespace, and the nodes that all share."""
-
-    def __init__(self, cluster: Cluster, namespace: str, nodes: FakeNodes) -> None:
-        self.cluster, self.namespace, self.nodes = cluster, namespace, nodes
-
-    async def apply(self, body: dict[str, Any]) -> Object:
-        return await self.cluster.create(STORMSERVICES, self.namespace, body)
-
-    async def get(self, resource: Resource, name: str) -> Object:
-        return await self.cluster.get(resource, self.namespace, name)
-
-    async def list(self, resource: Resource, **labels: str) -> list[Object]:
-        selector = ",".join(f"{k}={v}" for k, v in labels.items())
-        found, _ = await self.cluster.list_all(resource, self.namespace, label_selector=selector)
-        return sorted(found, key=lambda o: o["metadata"]["name"])
-
-    async def edit(self, name: str, **spec: Any) -> Object:
-        return await self.cluster.patch(STORMSERVICES, self.namespace, name, {"spec": spec})
-
-    async def set_images(self, name: str, image: str, *roles: str) -> None:
-        present = await self.get(STORMSERVICES, name)
-        template = present["spec"]["template"]
-        for changed in template["spec"]["roles"]:
-            if not roles or changed["name"] in roles:
-                changed["template"]["spec"]["containers"][0]["image"] = image
-        await self.edit(name, template=template)
-
-    async def is_ready(self, name: str) -> bool:
-        body = await self.get(STORMSERVICES, name)
-        status = body.get("status", {})
-        return status.get("observedGeneration") == body["metadata"]["generation"] and any(
-            c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ())
-        )
-
-    async def ready(self, name: str = "pd", within_s: float = 60) -> Object:
-        await self.until(lambda: self.is_ready(name), within_s)
-        return await self.get(STORMSERVICES, name)
-
-    async def until(self, holds: Callable[[], Any], within_s: float = 30) -> None:
-        try:
-            async with asyncio.timeout(within_s):
-                while not await holds():  # noqa: ASYNC110  # many kinds are asked about, so no one watch tells
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            storms = await self.list(STORMSERVICES)
-            raise AssertionError([s.get("status") for s in storms]) from None
-
-    async def versions(self) -> dict[str, str]:
-        """resourceVersion of everything that we write."""
-        found = {}
-        for resource in (STORMSERVICES, ROLESETS, PODSETS, PODS, SERVICES, REVISIONS):
-            for obj in await self.list(resource):
-                found[f"{resource.plural}/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
-        return found
-
-    async def rest(self, seconds: float = 3.0) -> None:
-        """Nothing is written for a while."""
-        await asyncio.sleep(1)
-        before = await self.versions()
-        await asyncio.sleep(seconds)
-        assert await self.versions() == before
 
 
 @pytest.fixture(scope="module")
@@ -113,42 +47,17 @@ async def stage(whole_plane, operator_process, prepared, request):
             operator_process.start()
         nodes = FakeNodes(cluster, 3)
         if prepared:
-            nodes._register = _registered  # they are there already
+            nodes._register = registered  # they are there already
         async with nodes.running():
             prepared.add("nodes")
             made = await cluster.create(NAMESPACES, None, {"metadata": {"generateName": "storm-"}})
             name = made["metadata"]["name"]
-            await _account(cluster, name)
+            await account(cluster, name)
             yield Stage(cluster, name, nodes)
             with contextlib.suppress(errors.NotFound):
                 await cluster.delete(NAMESPACES, None, name)  # what is left of it goes while the next test runs
     await asyncio.sleep(TLS_ENDS_S)
     assert operator_process.errors() == []
-
-
-async def _registered(name: str) -> None:
-    return None
-
-
-async def _account(cluster: Cluster, namespace: str) -> None:
-    """Pods are refused until the namespace has its account."""
-    accounts = Resource("", "v1", "serviceaccounts")
-    async with asyncio.timeout(20):
-        while True:
-            with contextlib.suppress(errors.NotFound):
-                await cluster.get(accounts, namespace, "default")
-                return
-            await asyncio.sleep(0.1)
-
-
-async def _gone(cluster: Cluster, name: str) -> None:
-    async with asyncio.timeout(90):
-        while True:
-            try:
-                await cluster.get(NAMESPACES, None, name)
-            except errors.NotFound:
-                return
-            await asyncio.sleep(0.2)
 
 
 @pytest.mark.acceptance("SS-01")
@@ -453,7 +362,7 @@ async def test_a_deleted_namespace_goes(stage):
     await stage.apply(storm("pd", role("a", 1), role("b", 1, podGroupSize=2)))
     await stage.ready()
     await stage.cluster.delete(NAMESPACES, None, stage.namespace)
-    await _gone(stage.cluster, stage.namespace)
+    await gone(stage.cluster, stage.namespace)
 
 
 async def _is_empty(stage: Stage) -> bool:
