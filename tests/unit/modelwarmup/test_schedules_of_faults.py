@@ -11,7 +11,7 @@ from aibrix_operator.controller.steps import Create, Patch, Plan, SetStatus
 from aibrix_operator.modelwarmup import decide, job, targets
 from aibrix_operator.sim.world import LawBroken
 
-SEEDS = range(int(os.environ.get("WARMUP_SEEDS", "30")))
+SEEDS = range(int(os.environ.get("AIBRIX_WARMUP_SEEDS", "30")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
