@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
-import logging
 import random
 from collections.abc import Callable
 from typing import Any
 
+from virtual_story import as_test
+
 from aibrix_operator.api import orchestration
 from aibrix_operator.cluster.resource import PODS, Object, Resource, key_of
-from aibrix_operator.sim import loop
 from aibrix_operator.sim.keyed import KeyedCluster
 from aibrix_operator.sim.store import now_s
 from aibrix_operator.stormservice import kinds
@@ -206,36 +205,12 @@ def storm(name: str, *roles: dict[str, Any], roleset: dict[str, Any] | None = No
 
 def played(operators: int = 1, **kubelet: Any):
     """Make ``async def story(cluster)`` a test in virtual time; an error that is logged fails it."""
-
-    def make(story):
-        @functools.wraps(story)
-        def test():
-            logged = _Errors()
-            logging.getLogger("aibrix_operator").addHandler(logged)
-            try:
-                loop.run(_play(story, operators, kubelet))
-            finally:
-                logging.getLogger("aibrix_operator").removeHandler(logged)
-            assert not logged.texts, "\n".join(logged.texts)
-
-        del test.__wrapped__
-        return test
-
-    return make
+    return lambda story: as_test(story, lambda: _play(story, operators, kubelet))
 
 
 async def _play(story, operators, kubelet):
     async with StormCluster(operators, **kubelet) as cluster:
         await story(cluster)
-
-
-class _Errors(logging.Handler):
-    def __init__(self):
-        super().__init__(logging.ERROR)
-        self.texts = []
-
-    def emit(self, record):
-        self.texts.append(logging.Formatter().format(record))
 
 
 def chance(seed: int) -> random.Random:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
-from aibrix_operator.api.schema import Contract, Int64
+from aibrix_operator.api.schema import Contract, Extend, Int64
 
 # The API server takes 32,768; a page of text helps nobody in `kubectl describe`.
 MESSAGE_LIMIT = 1024
@@ -37,6 +38,13 @@ class Condition(Contract):
     """A CamelCase word for programs."""
     message: str = Field(default="", max_length=32768)
     """A sentence for people."""
+
+
+ConditionList = Annotated[
+    tuple[Condition, ...],
+    Extend({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+]
+"""Each type once."""
 
 
 def rfc3339(moment: datetime) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from aibrix_operator.api import names
-from aibrix_operator.api.conditions import Condition
+from aibrix_operator.api.conditions import ConditionList
 from aibrix_operator.api.modelclaim import MAX_TEXT, LabelSelector
 from aibrix_operator.api.schema import Contract, Extend, Int32, Kind, PrinterColumn, rule
 
@@ -142,10 +142,7 @@ class ModelAdapterStatus(Contract):
     """Names of the Pods whose engines have it loaded; requests go to these."""
     loaded: tuple[LoadedAdapter, ...] = ()
     """Pods that hold it in memory, requests or not."""
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Extend({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = ()
+    conditions: ConditionList = ()
     """Standard conditions: Initialized, Scheduled, Bound, ResourceCreated, Ready."""
 
     def to_patch(self) -> dict[str, Any]:

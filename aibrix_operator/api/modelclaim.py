@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints, WithJsonSchema
 
 from aibrix_operator.api import names
-from aibrix_operator.api.conditions import Condition
+from aibrix_operator.api.conditions import ConditionList
 from aibrix_operator.api.schema import Contract, Extend, Int32, Int64, Kind, PrinterColumn, rule
 
 # Generous bounds, so that the API server can estimate what its CEL rules cost.
@@ -259,10 +259,7 @@ class ModelClaimStatus(Contract):
     """Instances that serve."""
     instances: tuple[Instance, ...] = ()
     """The claim's engines."""
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Extend({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = ()
+    conditions: ConditionList = ()
     """Standard conditions: Initialized, Scheduled, Ready."""
 
     def to_patch(self) -> dict[str, Any]:

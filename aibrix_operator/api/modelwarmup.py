@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, WithJsonSchema
 
 from aibrix_operator.api import names
-from aibrix_operator.api.conditions import Condition
+from aibrix_operator.api.conditions import ConditionList
 from aibrix_operator.api.modelclaim import LabelSelector
 from aibrix_operator.api.schema import Contract, Extend, Int32, Int64, Kind, PrinterColumn, rule
 from aibrix_operator.api.warmup_content import Custom, ImagePreload, ImageSpec, Weights
@@ -246,10 +246,7 @@ class ModelWarmupStatus(Contract):
     """When it ended for good."""
     targets: tuple[TargetStatus, ...] = ()
     """Nodes that have not succeeded: the failed ones first, then those that run, then those that wait."""
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Extend({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = ()
+    conditions: ConditionList = ()
     """Complete, Progressing and Degraded."""
 
     def to_object(self) -> dict[str, Any]:

@@ -23,8 +23,11 @@ from aibrix_operator.cluster.resource import (
     Object,
     Resource,
 )
+from aibrix_operator.sandbox import rights
 
 NAMESPACES = Resource("", "v1", "namespaces")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
 DEADLINE_S = 30.0
 POLL_S = 0.05
 
@@ -107,6 +110,16 @@ class Stage:
 
     async def none_left(self) -> bool:
         return not (await self.cluster.list_all(MODEL_ADAPTERS, self.namespace))[0]
+
+    async def let_read_secret(self, name: str) -> None:
+        """Give the operator the right that the chart's ``artifactSecrets`` gives."""
+        metadata = {"name": "artifact-secrets"}
+        rules = [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get"]}]
+        await self.cluster.create(ROLES, self.namespace, {"metadata": metadata, "rules": rules})
+        reference = {"apiGroup": ROLES.group, "kind": "Role", "name": metadata["name"]}
+        subject = {"apiGroup": ROLES.group, "kind": "User", "name": rights.account("operator")}
+        binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
+        await self.cluster.create(ROLE_BINDINGS, self.namespace, binding)
 
     # --- Pods
 

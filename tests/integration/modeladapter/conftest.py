@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 from adapter_stage import Engines, Stage
+from operator_process import OperatorProcess
 
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
 from aibrix_operator.manifests import KINDS
-from aibrix_operator.sandbox import binaries, control_plane, crds
+from aibrix_operator.sandbox import binaries, control_plane, crds, rights, rights_audit
 from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.own_network import own_network, why_not
-
-
-class OperatorProcess:
-    """``aibrix-operator operator`` on that control plane."""
-
-    def __init__(self, plane: ControlPlane, log: Path) -> None:
-        self.log = log
-        self._plane = plane
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "aibrix_operator.cli", "operator", "--kubeconfig", str(self._plane.kubeconfig)]
-        command += ["--enable-runtime-sidecar"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "USER": "tester"})
-
-    def end(self, how: signal.Signals) -> None:
-        if self.process is not None:
-            self.process.send_signal(how)
-            self.process.wait(20)
-            self.process = None
-
-    def errors(self) -> list[str]:
-        """Lines that no healthy operator logs."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return [line for line in text.splitlines() if " ERROR " in line or line.startswith("Traceback")]
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +32,19 @@ def plane(network: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         binaries.find_binaries(report=print),
         with_controllers=True,
         dies_with_parent=True,
+        audit_policy=rights.audit_policy(),
     )
+    rights.write_kubeconfigs(made)
     yield made
     made.stop()
+    rights_audit.keep(made.directory, "modeladapters")
 
 
 @pytest.fixture(scope="module")
 def operator_process(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    made = OperatorProcess(plane, tmp_path_factory.mktemp("operator") / "log")
+    made = OperatorProcess(plane, tmp_path_factory.mktemp("operator") / "log", "--enable-runtime-sidecar")
     yield made
-    made.end(signal.SIGTERM)
+    made.stop()
     assert made.errors() == []
 
 
@@ -85,6 +58,7 @@ async def stage(plane: ControlPlane, operator_process: OperatorProcess) -> Async
         stack.push_async_callback(engines.stop)
         if operator_process.process is None:
             await crds.apply_crds(cluster)
+            await rights.grant(cluster)
             # A kind that was established a moment ago answers 429 for a while, which kopf logs as errors.
             for kind in KINDS:
                 await cluster.list_all(Resource(kind.group, kind.version, kind.plural))

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import os
 import shutil
-import signal
 
 import pytest
 
@@ -162,6 +161,7 @@ async def test_one_replica_moves_and_grows(stage):
 async def test_through_the_sidecar_with_credentials_of_a_secret(stage):
     engine = await stage.pod("b-1", sidecar=True)
     direct = await stage.pod("b-2")
+    await stage.let_read_secret("keys")
     await stage.adapter(
         artifactURL="s3://bucket/sql",
         credentialsSecretRef={"name": "keys"},
@@ -234,7 +234,7 @@ async def test_rest_and_a_new_operator_write_nothing(stage, operator_process):
         ]
 
     before, asked = await versions(), len(engine.calls)
-    operator_process.end(signal.SIGKILL)
+    operator_process.kill()
     operator_process.start()
 
     async def was_asked_twice():

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
+from operator_process import OperatorProcess
 from warmup_stage import Stage
 
 from aibrix_operator import definitions
@@ -18,41 +14,6 @@ from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
 from aibrix_operator.sandbox import binaries, control_plane, crds, rights, rights_audit
 from aibrix_operator.sandbox.control_plane import ControlPlane
-
-
-class OperatorProcess:
-    """``aibrix-operator operator`` on that control plane, with the chart's rights."""
-
-    def __init__(self, plane: ControlPlane, log: Path) -> None:
-        self.log = log
-        self._plane = plane
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Begin; again after a kill."""
-        own = rights.kubeconfig(self._plane.directory, "operator")
-        command = [sys.executable, "-m", "aibrix_operator.cli", "operator", "--kubeconfig", str(own)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "USER": "tester"})
-
-    def kill(self) -> None:
-        """At once."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """As a kubelet does."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self.process is not None:
-            self.process.send_signal(how)
-            self.process.wait(20)
-            self.process = None
-
-    def errors(self) -> list[str]:
-        """Lines that no healthy operator logs."""
-        text = self.log.read_text(errors="replace")
-        return [line for line in text.splitlines() if " ERROR " in line or line.startswith("Traceback")]
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from dataclasses import dataclass
+
+from virtual_story import as_test
 
 from aibrix_operator.cluster.resource import Resource
 from aibrix_operator.controller.keyed import KeyedController
 from aibrix_operator.controller.kind import View, children
 from aibrix_operator.controller.steps import Create, Delete, Finished, Note, Plan, Ref, SetStatus
-from aibrix_operator.sim import loop
 from aibrix_operator.sim.keyed import KeyedCluster
 
 GADGETS = Resource("test.example", "v1", "gadgets")
@@ -65,33 +64,9 @@ def status(cluster: KeyedCluster, name: str = "a") -> dict:
 
 def played(kind=Gadgets, operators: int = 1):
     """Make ``async def story(cluster)`` a test on a cluster of one kind; an error that is logged fails it."""
-
-    def make(story):
-        @functools.wraps(story)
-        def test():
-            logged = _Errors()
-            logging.getLogger("aibrix_operator").addHandler(logged)
-            try:
-                loop.run(_play(kind, operators, story))
-            finally:
-                logging.getLogger("aibrix_operator").removeHandler(logged)
-            assert not logged.texts, "\n".join(logged.texts)
-
-        del test.__wrapped__
-        return test
-
-    return make
+    return lambda story: as_test(story, lambda: _play(kind, operators, story))
 
 
 async def _play(kind, operators, story):
     async with KeyedCluster(lambda hub: [KeyedController(kind(), hub)], operators) as cluster:
         await story(cluster)
-
-
-class _Errors(logging.Handler):
-    def __init__(self):
-        super().__init__(logging.ERROR)
-        self.texts = []
-
-    def emit(self, record):
-        self.texts.append(logging.Formatter().format(record))
