@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aibrix_operator import log_output, rollouts
+from aibrix_operator import __version__, log_output, rollouts
 from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.doctor import command as doctor_command
 from aibrix_operator.gateway import command as gateway_command
@@ -34,6 +34,21 @@ explain_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(explain_app)
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What stands before every command; ``--version`` ends in its callback."""
 
 
 class Output(StrEnum):
