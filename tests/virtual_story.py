@@ -23,7 +23,7 @@ def as_test(story: Callable[..., Any], play: Callable[[], Coroutine[Any, Any, No
             logging.getLogger("aibrix_operator").removeHandler(logged)
         assert not logged.texts, "\n".join(logged.texts)
 
-    del test.__wrapped__  # type: ignore[attr-defined]  # pytest would take the story's parameter for a fixture
+    del test.__wrapped__  # pytest would take the story's parameter for a fixture
     return test
 
 
