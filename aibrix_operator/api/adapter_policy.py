@@ -14,3 +14,12 @@ class Policy(StrEnum):
     """The most models on the Pod that is not full, ties by name."""
     RANDOM = "random"
     """By a hash of adapter and Pod: spread, and the same again after a restart."""
+    LEAST_LATENCY = "leastLatency"
+    """The shortest mean time of a request in the engine, waiting included; ties by models, then by name."""
+    LEAST_THROUGHPUT = "leastThroughput"
+    """The fewest tokens a minute, a prompt's counted twice; ties by models, then by name."""
+
+    @property
+    def is_by_work(self) -> bool:
+        """Whether it goes by what the engines' metrics tell."""
+        return self in (Policy.LEAST_LATENCY, Policy.LEAST_THROUGHPUT)

@@ -3,8 +3,9 @@ but cancellation; what an engine said is in it, what it was sent is not."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -12,11 +13,13 @@ import aiohttp
 import orjson
 
 from aibrix_operator.modeladapter.snapshot import ListedModel, Target, Verdict, Way
+from aibrix_operator.modeladapter.work import Work, read_page
 
 LIST_DEADLINE_S = 10.0
+METRICS_DEADLINE_S = 5.0
 CALL_DEADLINE_S = 30.0
 ERROR_LIMIT_BYTES = 4096
-_LIST_LIMIT_BYTES = 4 << 20
+_READ_LIMIT_BYTES = 4 << 20
 _MESSAGE_LIMIT = 400
 _SGLANG = "sglang"
 
@@ -53,6 +56,10 @@ class Engines(Protocol):
         """The engine's models by name; text: why there is no list."""
         ...
 
+    async def work(self, target: Target, access: Access) -> Work | str:
+        """What the engine's metrics tell; text: why there are none."""
+        ...
+
     async def load(self, target: Target, access: Access, name: str, source: Source) -> Answer:
         """Have it loaded; an engine that has it already did so."""
         ...
@@ -72,7 +79,7 @@ class HttpEngines:
 
     async def models(self, target: Target, access: Access) -> Mapping[str, ListedModel] | str:
         """As ``Engines.models``."""
-        ended = await self._send("GET", target, "/v1/models", None, access, LIST_DEADLINE_S, _LIST_LIMIT_BYTES)
+        ended = await self._send("GET", target, "/v1/models", None, access, LIST_DEADLINE_S, _READ_LIMIT_BYTES)
         if isinstance(ended, Answer):
             return ended.message
         status, body = ended
@@ -85,6 +92,17 @@ class HttpEngines:
             }
         except (orjson.JSONDecodeError, LookupError, TypeError):
             return "cannot list models: the answer is no list of models"
+
+    async def work(self, target: Target, access: Access) -> Work | str:
+        """As ``Engines.work``. A sidecar's page is about the sidecar, so the engine itself is asked."""
+        engine = replace(target, port=target.engine_port, way=Way.DIRECT)
+        ended = await self._send("GET", engine, "/metrics", None, access, METRICS_DEADLINE_S, _READ_LIMIT_BYTES)
+        if isinstance(ended, Answer):
+            return ended.message
+        status, body = ended
+        if status != HTTPStatus.OK:
+            return f"cannot read metrics (status {status}): {_told(body)}"
+        return read_page(body.decode(errors="replace"), asyncio.get_running_loop().time())
 
     async def load(self, target: Target, access: Access, name: str, source: Source) -> Answer:
         """As ``Engines.load``."""

@@ -90,7 +90,7 @@ class ModelAdapters:
     def start(self, look: Callable[[Key], None]) -> None:
         """A term begins: ask engines anew. ``look`` wakes a pass."""
         self._look = look
-        self._readers = Readers(self._engines, look)
+        self._readers = Readers(self._engines, look, reads_work=self._policy.is_by_work)
         self._known.forget_choices()
 
     async def stop(self) -> None:
@@ -259,6 +259,7 @@ def _with_listing(facts: PodFacts, readers: Readers, door: Door, adapter: Adapte
         is_selected=facts.is_selected,
         listing=readers.listing((adapter.namespace, adapter.name), door, adapter.name),
         other_adapters=facts.other_adapters,
+        work=readers.work(door),
     )
 
 

@@ -15,7 +15,7 @@ from aibrix_operator.api import names
 from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.api.modeladapter import Reason
 from aibrix_operator.modeladapter.holding import Held, Standing
-from aibrix_operator.modeladapter.scheduling import STABLE_S, choose, is_stable
+from aibrix_operator.modeladapter.scheduling import STABLE_S, choose, is_awaited, is_stable, why_none
 from aibrix_operator.modeladapter.snapshot import Adapter, Verdict
 
 
@@ -170,7 +170,8 @@ def _load_on_some(
     more = missing - len(chosen) - len(hopeful)
     picked = {pod.name for pod in choose(policy, adapter.uid, rest, max(more, 0))}
     newly = tuple(sorted(picked - set(written)))
-    has_to_wait = any(each.pod.listing is None and is_stable(each.pod, now) for each in others)
+    unheard = [each for each in others if each.pod.listing is None or is_awaited(policy, each.pod)]
+    has_to_wait = any(is_stable(each.pod, now) for each in unheard)
     if written or has_to_wait:
         # A Pod was chosen and did not take it: the others follow without another choice.
         chosen += [each for each in stable if each.name in picked and written]
@@ -188,7 +189,7 @@ def _load_on_some(
         scheduled=_annotation(() if len(base.stays) >= base.desired else others, written, newly),
         chosen=tuple(each.name for each in others if each.name in written),
         is_scaled_down=base.is_scaled_down,
-        hindrance=_hindrance(others, stable) if missing > 0 and is_idle else None,
+        hindrance=_hindrance(others, stable, policy) if missing > 0 and is_idle else None,
         look_after_s=min(waits, default=None),
     )
 
@@ -212,9 +213,9 @@ def _annotation(others: Sequence[Standing], written: Sequence[str], newly: tuple
     return None if kept == tuple(written) else kept
 
 
-def _hindrance(others: Sequence[Standing], stable: Sequence[Standing]) -> Hindrance | None:
+def _hindrance(others: Sequence[Standing], stable: Sequence[Standing], policy: Policy) -> Hindrance | None:
     if stable:
-        return Hindrance(Reason.INSUFFICIENT_READY_PODS, "has no backend pod with room for another model")
+        return Hindrance(Reason.INSUFFICIENT_READY_PODS, why_none(policy, [each.pod for each in stable]))
     if any(each.trouble for each in others):
         return None  # the failures tell why
     return Hindrance(Reason.NO_READY_PODS, "has no ready backend pods available for scheduling")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aibrix_operator.cluster.resource import Key
 from aibrix_operator.modeladapter.engines import Access, Engines
 from aibrix_operator.modeladapter.snapshot import ListedModel, Listing, Target
+from aibrix_operator.modeladapter.work import Work, WorkTold, added, is_news
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,9 @@ class _Reader:
     to_tell: set[Key] = field(default_factory=set)
     """Adapters that wait for the next answer, whatever it is."""
     listing: Listing | None = None
+    works: list[Work] = field(default_factory=list)
+    """Readings of its metrics in the window, oldest first."""
+    work: WorkTold | None = None
     asks_soon: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -49,9 +53,11 @@ class _Reader:
 class Readers:
     """All readers of one term. ``look`` wakes an adapter's pass."""
 
-    def __init__(self, engines: Engines, look: Callable[[Key], None]) -> None:
+    def __init__(self, engines: Engines, look: Callable[[Key], None], *, reads_work: bool = False) -> None:
+        """``reads_work``: metrics are read beside each list."""
         self._engines = engines
         self._look = look
+        self._reads_work = reads_work
         self._readers: dict[Door, _Reader] = {}
         self._doors: dict[Key, frozenset[Door]] = {}
 
@@ -85,6 +91,11 @@ class Readers:
             reader.to_tell.add(key)
             return None
         return reader.listing
+
+    def work(self, door: Door) -> WorkTold | None:
+        """What the engine's metrics told last; None before the first answer."""
+        reader = self._readers.get(door)
+        return reader.work if reader is not None else None
 
     def touched(self, door: Door, name: str, at_s: float) -> None:
         """The engine was told to load or unload it: what it was asked for before does not count any more."""
@@ -130,18 +141,13 @@ class Readers:
         while True:
             reader.asks_soon.clear()
             asked_at_s = loop.time()
-            try:
-                found = await self._engines.models(reader.door.target, reader.door.access)
-            except Exception as error:
-                # A fault of ours must not blind the reader for good.
-                log.exception("list of %s", reader.door.target.pod)
-                found = f"the list failed: {type(error).__name__}"
+            found, is_work_news = await asyncio.gather(self._list(reader), self._read_work(reader))
             before = reader.listing
             reader.listing = (
                 Listing(asked_at_s, {}, found) if isinstance(found, str) else Listing(asked_at_s, dict(found))
             )
             failures = failures + 1 if reader.listing.error else 0
-            self._tell(reader, before, reader.listing)
+            self._tell(reader, before, reader.listing, is_work_news=is_work_news)
             pause_s = min(_FIRST_RETRY_S * 2 ** min(failures - 1, 8), INTERVAL_S) if failures else INTERVAL_S
             try:
                 async with asyncio.timeout(pause_s):
@@ -149,14 +155,34 @@ class Readers:
             except TimeoutError:
                 continue
 
-    def _tell(self, reader: _Reader, before: Listing | None, after: Listing) -> None:
+    async def _list(self, reader: _Reader) -> Mapping[str, ListedModel] | str:
+        try:
+            return await self._engines.models(reader.door.target, reader.door.access)
+        except Exception as error:
+            # A fault of ours must not blind the reader for good.
+            log.exception("list of %s", reader.door.target.pod)
+            return f"the list failed: {type(error).__name__}"
+
+    async def _read_work(self, reader: _Reader) -> bool:
+        """Read the engine's metrics; whether a choice may be possible now that was not before."""
+        if not self._reads_work:
+            return False
+        try:
+            read = await self._engines.work(reader.door.target, reader.door.access)
+        except Exception as error:
+            log.exception("metrics of %s", reader.door.target.pod)
+            read = f"the reading failed: {type(error).__name__}"
+        before, reader.work = reader.work, added(reader.works, read)
+        return is_news(before, reader.work)
+
+    def _tell(self, reader: _Reader, before: Listing | None, after: Listing, *, is_work_news: bool) -> None:
         """Wake those whose standing there may be another now."""
         waiting, reader.to_tell = reader.to_tell, set()
-        is_other_error = before is None or before.error != after.error
+        is_other = before is None or before.error != after.error or is_work_news
         for key, name in list(reader.wanted_by.items()):
             found = after.models.get(name)
-            is_news = not after.error and (key not in reader.has or reader.has[key] != found)
+            is_changed = not after.error and (key not in reader.has or reader.has[key] != found)
             if not after.error:
                 reader.has[key] = found
-            if is_news or is_other_error or key in waiting:
+            if is_changed or is_other or key in waiting:
                 self._look(key)

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from aibrix_operator.api.modeladapter import ModelAdapterSpec, ModelAdapterStatus
+from aibrix_operator.modeladapter.work import WorkTold
 
 
 class Way(StrEnum):
@@ -65,6 +66,8 @@ class PodFacts:
     """None: nobody has answered yet."""
     other_adapters: int = 0
     """Adapters beside this one that are on it or on their way to it."""
+    work: WorkTold | None = None
+    """None: its engine's metrics were not asked for, or nobody has answered yet."""
 
     @property
     def name(self) -> str:

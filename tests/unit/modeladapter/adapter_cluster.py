@@ -21,6 +21,7 @@ from aibrix_operator.modeladapter.engines import CALL_DEADLINE_S, Answer
 from aibrix_operator.modeladapter.kind import ModelAdapters
 from aibrix_operator.modeladapter.readers import INTERVAL_S
 from aibrix_operator.modeladapter.snapshot import ListedModel, Verdict
+from aibrix_operator.modeladapter.work import Work
 from aibrix_operator.sim.keyed import KeyedCluster
 from aibrix_operator.sim.store import now_s, wall
 
@@ -37,6 +38,9 @@ class SimulatedEngine:
         self.mode = "well"
         """``well``, ``refuses`` loads, ``silent`` (takes no connection), ``hangs`` (does it and never answers)."""
         self.born_at_s = now_s()
+        self.tokens_per_s = 0.0
+        """Of prompts; a request of a second for each."""
+        self.metrics_error = ""
         self.lost_at_s = {}
         """Adapter → since when it lacks it, of those that it had."""
 
@@ -52,7 +56,7 @@ class SimulatedEngines:
 
     def __init__(self):
         self.by_uid = {}
-        self.lists = self.loads = self.unloads = 0
+        self.lists = self.loads = self.unloads = self.metrics_read = 0
         self.unloaded = lambda uid, name: None
 
     async def models(self, target, access):
@@ -65,6 +69,15 @@ class SimulatedEngines:
             await asyncio.sleep(10)
             return "no answer in time"
         return {name: ListedModel(is_base) for name, is_base in engine.models.items()}
+
+    async def work(self, target, access):
+        self.metrics_read += 1
+        await asyncio.sleep(LATENCY_S)
+        engine = self.by_uid.get(target.uid)
+        if engine is None or engine.mode != "well":
+            return "connection refused"
+        done = engine.tokens_per_s * (now_s() - engine.born_at_s)
+        return engine.metrics_error or Work(now_s(), done, done, done, 0.0)
 
     async def load(self, target, access, name, source):
         self.loads += 1

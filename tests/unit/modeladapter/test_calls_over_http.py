@@ -131,6 +131,16 @@ async def test_no_list_is_told_in_words(http, server, status, body):
     assert "cannot list models" in await http.models(target(server.port), Access())
 
 
+async def test_metrics_are_asked_of_the_engine_also_where_a_sidecar_is_before_it(http, server):
+    server.body = "vllm:prompt_tokens_total 3.0\n"
+    behind = Target("b-1", "u", "127.0.0.1", 9, Way.SIDECAR, "", server.port)
+    assert (await http.work(behind, Access("k"))).prompt_tokens == 3.0
+    assert server.calls == [("/metrics", "", "Bearer k")]
+    server.status, server.body = 404, "nothing here"
+    assert await http.work(behind, Access()) == "cannot read metrics (status 404): nothing here"
+    assert "cannot be reached" in await http.work(target(9), Access())
+
+
 async def test_nobody_there_and_no_answer(http, server, monkeypatch):
     nobody = target(9)
     assert (await http.load(nobody, Access(), "sql", Source("/a"))).verdict is Verdict.NOT_SENT
