@@ -142,7 +142,7 @@ class HttpEngines:
         if isinstance(ended, Answer):
             return ended
         status, answer = ended
-        if status in (HTTPStatus.OK, HTTPStatus.CREATED) or (absent_is_done and status == HTTPStatus.NOT_FOUND):
+        if status in (HTTPStatus.OK, HTTPStatus.CREATED) or (absent_is_done and _is_not_there(status, answer)):
             return Answer(Verdict.DONE, "")
         text = f"{failure} (status {status}): {_told(answer)}"
         if not absent_is_done and _is_there_already(status, answer):
@@ -202,6 +202,12 @@ def _is_there_already(status: int, body: bytes) -> bool:
     """vLLM 0.32 answers 400 "already been loaded", older ones 409, SGLang 400 "already loaded"."""
     says_so = b"already been loaded" in body or b"already loaded" in body
     return status == HTTPStatus.CONFLICT or (status == HTTPStatus.BAD_REQUEST and says_so)
+
+
+def _is_not_there(status: int, body: bytes) -> bool:
+    """vLLM answers 404, SGLang 400 "LoRA with name sql does not exist"."""
+    says_so = b"LoRA with name" in body and b"does not exist" in body
+    return status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.BAD_REQUEST and says_so)
 
 
 async def _first(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:

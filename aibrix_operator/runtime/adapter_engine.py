@@ -64,7 +64,7 @@ class AdapterEngine:
         """The engine's words. Not having it counts as done. Raises ``EngineError``."""
         status, body = await self._ask("POST", f"{self._prefix}/unload_lora_adapter", {"lora_name": name})
         text = body.decode(errors="replace")
-        if status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
+        if status < HTTPStatus.BAD_REQUEST or _is_not_there(status, text):
             return text
         raise EngineError(_bounded(text) or f"the engine answers HTTP {status}", "ServerError", status)
 
@@ -91,6 +91,12 @@ def _is_there_already(status: int, text: str) -> bool:
     """vLLM 0.32 answers 400 "already been loaded", older ones 409, SGLang 400 "already loaded"."""
     says_so = "already been loaded" in text or "already loaded" in text
     return status == HTTPStatus.CONFLICT or (status == HTTPStatus.BAD_REQUEST and says_so)
+
+
+def _is_not_there(status: int, text: str) -> bool:
+    """vLLM answers 404, SGLang 400 "LoRA with name sql does not exist"."""
+    says_so = "LoRA with name" in text and "does not exist" in text
+    return status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.BAD_REQUEST and says_so)
 
 
 def _bounded(text: str) -> str:

@@ -64,7 +64,7 @@ class Control:
                 f"The lora adapter '{name}' has already been loaded. If you want to load the adapter in place,"
                 " set 'load_inplace' to True."
             )
-        if not _is_adapter(path):
+        if not is_adapter(path):
             message = f"Loading lora {name} failed: No adapter found for {path}"
             raise errors.ApiError(404, "NotFoundError", message)
         self._serving.loras[name] = path
@@ -87,7 +87,7 @@ class Control:
             metrics.sleep_operations[operation].observe(time.monotonic() - started)
 
 
-def _is_adapter(path: str) -> bool:
+def is_adapter(path: str) -> bool:
     """Whether an engine would find an adapter: in that folder, or under that name on a hub (taken for granted)."""
     if (Path(path) / "adapter_config.json").is_file():
         return True

@@ -11,6 +11,7 @@ from aibrix_operator.sim.engine.memory_release import MemoryRelease
 from aibrix_operator.sim.engine.openai import OpenAI
 from aibrix_operator.sim.engine.responses import Responses
 from aibrix_operator.sim.engine.serving import Serving
+from aibrix_operator.sim.engine.sglang_loras import SglangLoras
 
 
 def build(serving: Serving, environ: Mapping[str, str], die: Callable[[Exception], Never]) -> Router:
@@ -28,7 +29,7 @@ def build(serving: Serving, environ: Mapping[str, str], die: Callable[[Exception
     router.add("POST", "/v1/chat/completions", _refusing(openai.chat, errors.openai_response))
     router.add("POST", "/v1/completions", _refusing(openai.completions, errors.openai_response))
     if not is_vllm:
-        _add_sglang(router, MemoryRelease(serving, die))
+        _add_sglang(router, MemoryRelease(serving, die), SglangLoras(serving))
         return router
     router.add("GET", "/ping", control.health)
     router.add("POST", "/ping", control.health)
@@ -47,10 +48,12 @@ def build(serving: Serving, environ: Mapping[str, str], die: Callable[[Exception
     return router
 
 
-def _add_sglang(router: Router, memory: MemoryRelease) -> None:
+def _add_sglang(router: Router, memory: MemoryRelease, loras: SglangLoras) -> None:
     router.add("GET", "/server_info", memory.server_info)
     router.add("GET", "/health_generate", memory.generate_one)
     router.add("POST", "/flush_cache", memory.flush_cache)
+    router.add("POST", "/load_lora_adapter", _refusing(loras.load, errors.openai_response))
+    router.add("POST", "/unload_lora_adapter", _refusing(loras.unload, errors.openai_response))
     for path, handler in (
         ("/pause_generation", memory.pause),
         ("/continue_generation", memory.resume_generation),

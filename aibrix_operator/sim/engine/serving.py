@@ -43,11 +43,26 @@ class Serving:
         """The model that a request means, by default the base model. Raises ApiError for one that is not served."""
         if not name:
             return self.arguments.name
+        if self.arguments.kind == "sglang":
+            return self._choose_of_sglang(name)
         if name not in self.arguments.served_names and name not in self.loras:
-            aliases = ", ".join(self.arguments.served_names)
-            message = f"The model `{name}` does not exist. Valid aliases: {aliases}."
-            raise errors.ApiError(404, "NotFoundError", message, "model")
+            raise self._unknown(name)
         return name
+
+    def _choose_of_sglang(self, name: str) -> str:
+        """As SGLang reads it: ``base:adapter``, and the bare name of an adapter is as good as the base model's."""
+        base, _, adapter = (name, "", "") if name in self.arguments.served_names else name.partition(":")
+        if base not in self.arguments.served_names and base not in self.loras:
+            raise self._unknown(name)
+        if adapter and adapter not in self.loras:
+            loaded = ", ".join(self.loras)
+            raise errors.bad_request(f"LoRA adapter {adapter} is not loaded. Loaded adapters: {loaded}", "model")
+        return adapter or self.arguments.name
+
+    def _unknown(self, name: str) -> errors.ApiError:
+        aliases = ", ".join(self.arguments.served_names)
+        message = f"The model `{name}` does not exist. Valid aliases: {aliases}."
+        return errors.ApiError(404, "NotFoundError", message, "model")
 
     def count_prompt(self, prompt: str) -> int:
         """The prompt's tokens. Raises ApiError when the context is too short for it and one token of an answer."""

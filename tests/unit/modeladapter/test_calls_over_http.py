@@ -111,9 +111,14 @@ async def test_a_refusal_that_repeats_a_credential_shows_none(http, server):
 async def test_unload_of_what_is_not_there_is_done(http, server):
     server.status = 404
     assert (await http.unload(target(server.port), Access(), "sql")).verdict is Verdict.DONE
+    server.status, server.body = 400, '{"success":false,"error_message":"LoRA with name sql does not exist."}'
+    sglang = target(server.port, engine="sglang")
+    assert (await http.unload(sglang, Access(), "sql")).verdict is Verdict.DONE
+    server.body = '{"success":false,"error_message":"LoRA is not enabled."}'
+    assert (await http.unload(sglang, Access(), "sql")).verdict is Verdict.REFUSED
     server.status = 500
-    assert (await http.unload(target(server.port, engine="sglang"), Access(), "sql")).verdict is Verdict.REFUSED
-    assert [path for path, *_ in server.calls] == ["/v1/unload_lora_adapter", "/unload_lora_adapter"]
+    assert (await http.unload(sglang, Access(), "sql")).verdict is Verdict.REFUSED
+    assert [path for path, *_ in server.calls] == ["/v1/unload_lora_adapter", *["/unload_lora_adapter"] * 3]
 
 
 async def test_a_list_tells_adapters_from_base_models(http, server):
