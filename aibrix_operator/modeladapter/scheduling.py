@@ -18,9 +18,11 @@ PACKED: Final = 10
 
 
 def models_on(pod: PodFacts) -> int:
-    """Models of a Pod: those that its engine lists, or the adapters on their way to it where they are more."""
-    listed = len(pod.listing.models) if pod.listing is not None else 0
-    return max(listed, pod.other_adapters)
+    """Models of a Pod: those that its engine lists, the adapters on their way to it instead of the listed ones where
+    they are more."""
+    listed = pod.listing.models.values() if pod.listing is not None else ()
+    bases = sum(model.is_base for model in listed)
+    return bases + max(len(listed) - bases, pod.other_adapters)
 
 
 def is_stable(pod: PodFacts, now: datetime) -> bool:

@@ -42,6 +42,10 @@ class Engine:
         self.refuses = ""
         """Loads are answered 500 with these words."""
         self.hangs = False
+        self.asked: list[str] = []
+        """Models that clients asked it for."""
+        self.strays: list[str] = []
+        """Those of them that it does not have."""
 
     def posts(self, ending: str = "load") -> list[Any]:
         return [body for method, path, body, _ in self.calls if method == "POST" and f"/{ending}" in path]
@@ -54,6 +58,8 @@ class Engine:
         if request.path == "/v1/models":
             models = [{"id": "base", "parent": None}, *({"id": name, "parent": "base"} for name in self.loaded)]
             return web.json_response({"object": "list", "data": models})
+        if request.path == "/v1/chat/completions":
+            return self._chat(body["model"])
         name = body["lora_name"]
         if "unload" in request.path:
             return web.Response(status=200 if self.loaded.pop(name, None) else 404)
@@ -61,6 +67,15 @@ class Engine:
             return web.json_response({"error": self.refuses}, status=500)
         self.loaded[name] = body
         return web.json_response({"status": "success"})
+
+    def _chat(self, model: str) -> web.Response:
+        self.asked.append(model)
+        if model != "base" and model not in self.loaded:
+            self.strays.append(model)
+            return web.json_response({"error": {"message": f"The model `{model}` does not exist."}}, status=404)
+        message = {"role": "assistant", "content": "hello"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return web.json_response({"object": "chat.completion", "model": model, "choices": [choice]})
 
 
 class Engines:

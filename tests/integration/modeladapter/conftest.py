@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
+import aiohttp
 import pytest
+from adapter_clients import Clients
 from adapter_stage import Engines, Stage
+from gateway_envoy import free_port
 from operator_process import OperatorProcess
 
 from aibrix_operator.cluster.client import Cluster
@@ -15,6 +22,28 @@ from aibrix_operator.manifests import KINDS
 from aibrix_operator.sandbox import binaries, control_plane, crds, rights, rights_audit
 from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.own_network import own_network, why_not
+
+
+class GatewayProcess:
+    """``aibrix-operator gateway`` on that control plane, with an Envoy of its own."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.url, self.api = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self.log = folder / "log"
+        command = [sys.executable, "-m", "aibrix_operator.cli", "gateway", "--kubeconfig", str(plane.kubeconfig)]
+        command += ["--listen", self.url.removeprefix("http://"), "--api", self.api.removeprefix("http://")]
+        for name in ("envoy-admin", "questions", "reports"):
+            command += [f"--{name}", f"unix:{folder / name}"]
+        command += ["--envoy-concurrency", "1", "--default-strategy", "random", "--grace", "1"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        finally:
+            self.process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +75,23 @@ def operator_process(plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     yield made
     made.stop()
     assert made.errors() == []
+
+
+@pytest.fixture(scope="module")
+def gateway_process(plane: ControlPlane, network: None) -> Iterator[GatewayProcess]:
+    with tempfile.TemporaryDirectory(prefix="gw") as folder:  # a Unix socket's path is 107 bytes at most
+        made = GatewayProcess(plane, Path(folder))
+        yield made
+        made.end()
+
+
+@pytest.fixture
+async def clients(stage: Stage, gateway_process: GatewayProcess) -> AsyncIterator[Clients]:
+    """Of a gateway that is ready."""
+    async with aiohttp.ClientSession() as session:
+        made = Clients(session, gateway_process.url)
+        await made.until_ready(gateway_process.api, gateway_process.log)
+        yield made
 
 
 @pytest.fixture

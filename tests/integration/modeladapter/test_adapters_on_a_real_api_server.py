@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import shutil
+from functools import partial
 
 import pytest
 
@@ -263,3 +264,43 @@ async def test_kubectl_waits_and_shows(stage, plane):
     head, row = (await kubectl("get", "modeladapters")).splitlines()
     assert head.split() == ["NAME", "PHASE", "DESIRED", "READY", "CANDIDATES", "MODEL", "PATH", "AGE"]
     assert row.split()[:6] == ["sql", "Running", "1", "1", "1", "huggingface://org/sql"]
+
+
+# --- clients
+
+SERVES_BASE = {"model.aibrix.ai/name": "base"}
+
+
+async def test_a_request_reaches_the_pod_that_holds_the_adapter_and_no_other(stage, clients):
+    engines = {name: await stage.pod(name, labels=SERVES_BASE) for name in ("b-1", "b-2", "b-3")}
+    for name in ("sql", "law"):
+        await stage.adapter(name, replicas=1)
+    for name in ("sql", "law"):
+        await stage.until(partial(_runs_on_one, stage, name), f"{name} runs on one Pod")
+    held = {name: (await stage.status(name))["instances"][0] for name in ("sql", "law")}
+    assert held["sql"] != held["law"]
+    for name, pod in held.items():
+        await clients.until(name, 200, pod)
+        assert await clients.ask_often(name) == {(200, pod): 40}
+    assert {pod for _, pod in await clients.ask_often("base")} == set(engines)  # nothing but the adapter holds them
+    for pod, engine in engines.items():
+        assert set(engine.asked) - {"base"} == {name for name, holder in held.items() if holder == pod}
+        assert engine.strays == []
+
+
+async def test_requests_follow_an_adapter_to_its_next_pod_and_end_with_it(stage, clients):
+    engines = {name: await stage.pod(name, labels=SERVES_BASE) for name in ("b-1", "b-2")}
+    await stage.adapter(replicas=1)
+    await stage.until_on("b-1")
+    await clients.until("sql", 200, "b-1")
+    await stage.say("b-1", ready=False)
+    await clients.until("sql", 200, "b-2")
+    assert await clients.ask_often("sql") == {(200, "b-2"): 40}
+    await stage.delete()
+    await clients.until("sql", 400)
+    assert [engine.strays for engine in engines.values()] == [[], []]
+
+
+async def _runs_on_one(stage, name):
+    status = await stage.status(name)
+    return status.get("phase") == "Running" and len(status.get("instances") or ()) == 1

@@ -184,6 +184,15 @@ def test_adapters_on_their_way_count_as_models():
     assert play.status.instances == ("b-2",)
 
 
+def test_an_adapter_on_its_way_counts_beside_the_base_model():
+    play = Play(("b-1", "b-2"), replicas=1)
+    for engine in play.engines.values():
+        engine.models["base"] = True
+    play.change_pod("b-1", other_adapters=1)
+    play.start()
+    assert play.status.instances == ("b-2",)
+
+
 def test_one_that_another_hand_loaded_is_taken_over():
     play = Play(THREE, replicas=1)
     play.engines["b-3"].models["sql"] = False
