@@ -31,7 +31,7 @@ class OpenAI:
 
     async def chat(self, http: HttpRequest) -> Response | Stream:
         body = errors.read_body(http, {"messages": errors.LIST}, _CHAT)
-        model = self._serving.choose_model(body.get("model"))
+        model = self._serving.choose_model(body.get("model"), body.get("lora_path"))
         limit = body.get("max_completion_tokens", body.get("max_tokens"))
         request = self._serving.start(model, chat_prompt(body["messages"]), body, limit)
         if body.get("stream"):
@@ -66,7 +66,7 @@ class OpenAI:
 
     async def completions(self, http: HttpRequest) -> Response | Stream:
         body = errors.read_body(http, {"prompt": errors.TEXT_OR_LIST}, SAMPLING)
-        model = self._serving.choose_model(body.get("model"))
+        model = self._serving.choose_model(body.get("model"), body.get("lora_path"))
         limit = body.get("max_tokens", _DEFAULT_COMPLETION_TOKENS)
         request = self._serving.start(model, _prompt_text(body["prompt"]), body, limit)
         if body.get("stream"):
@@ -101,7 +101,7 @@ class OpenAI:
     async def tokenize(self, http: HttpRequest) -> Response:
         optional = {"prompt": errors.STRING, "messages": errors.LIST, "return_token_strs": errors.BOOLEAN}
         body = errors.read_body(http, {}, {**optional, "model": errors.STRING})
-        self._serving.choose_model(body.get("model"))
+        self._serving.choose_model(body.get("model"), body.get("lora_path"))
         if "messages" not in body and "prompt" not in body:
             raise errors.bad_request("either prompt or messages is required", "prompt")
         text = chat_prompt(body["messages"]) if "messages" in body else body["prompt"]

@@ -39,19 +39,24 @@ class Serving:
     metrics: Metrics
     loras: dict[str, str]  # name -> path
 
-    def choose_model(self, name: str | None) -> str:
-        """The model that a request means, by default the base model. Raises ApiError for one that is not served."""
+    def choose_model(self, name: str | None, lora: Any = None) -> str:
+        """The model that a request means, by default the base model. Raises ApiError for one that is not served.
+
+        ``lora``: the request's ``lora_path``, which SGLang alone reads.
+        """
+        if self.arguments.kind == "sglang":
+            return self._choose_of_sglang(name or self.arguments.name, lora if isinstance(lora, str) else "")
         if not name:
             return self.arguments.name
-        if self.arguments.kind == "sglang":
-            return self._choose_of_sglang(name)
         if name not in self.arguments.served_names and name not in self.loras:
             raise self._unknown(name)
         return name
 
-    def _choose_of_sglang(self, name: str) -> str:
-        """As SGLang reads it: ``base:adapter``, and the bare name of an adapter is as good as the base model's."""
+    def _choose_of_sglang(self, name: str, lora: str) -> str:
+        """As SGLang reads it: ``base:adapter``, else ``lora_path``. The bare name of an adapter is as good as the base
+        model's."""
         base, _, adapter = (name, "", "") if name in self.arguments.served_names else name.partition(":")
+        adapter = adapter or lora
         if base not in self.arguments.served_names and base not in self.loras:
             raise self._unknown(name)
         if adapter and adapter not in self.loras:

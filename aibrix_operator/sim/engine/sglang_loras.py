@@ -1,7 +1,7 @@
 """SGLang's routes for LoRA adapters. Every engine has them, and all refusals are a 400 in a shape of their own.
 
-As in SGLang, what ``/v1/models`` lists is asked for as ``base:adapter``; the bare name of an adapter means nothing to
-it, and the base model answers.
+As in SGLang, what ``/v1/models`` lists is asked for as ``base:adapter`` or by ``lora_path``; the bare name of one
+means nothing to it, and the base model answers.
 """
 
 from typing import Any

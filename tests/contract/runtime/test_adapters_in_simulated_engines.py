@@ -131,12 +131,13 @@ async def test_a_request_names_an_adapter_as_its_engine_wants_it(http, session, 
     direct = Target("b-1", "u", "127.0.0.1", engine.port, Way.DIRECT, engine.kind, engine.port)
     await http.load(direct, Access(), "sql", Source(adapter))
 
-    async def answers(name):
-        body = {"model": name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+    async def answers(name, **more):
+        body = {"model": name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4} | more
         async with session.post(f"{engine.url}/v1/chat/completions", json=body) as response:
             return (await response.json()).get("model") or response.status
 
     named = {name: await answers(name) for name in ("base", "sql", "base:sql", "base:none", "none")}
+    told_apart = await answers("sql", lora_path="sql")
     await http.unload(direct, Access(), "sql")
     assert (
         named
@@ -145,6 +146,7 @@ async def test_a_request_names_an_adapter_as_its_engine_wants_it(http, session, 
             "sglang": {"base": "base", "sql": "base", "base:sql": "sql", "base:none": 400, "none": 404},
         }[engine.kind]
     )
+    assert told_apart == "sql"  # what works with both, and is routed by the adapter's name
     assert await answers("sql") == 404
 
 
