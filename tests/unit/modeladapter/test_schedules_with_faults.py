@@ -10,6 +10,7 @@ import pytest
 from adapter_cluster import AdapterCluster
 
 from aibrix_operator.api import names
+from aibrix_operator.api.adapter_policy import Policy
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import MODEL_ADAPTERS, PODS, SERVICES, key_of
 from aibrix_operator.sim import loop
@@ -206,8 +207,10 @@ class Schedule:
 
 
 def play(seed):
+    policies = tuple(Policy)
+
     async def run():
-        async with AdapterCluster(operators=2) as cluster:
+        async with AdapterCluster(operators=2, policy=policies[seed % len(policies)]) as cluster:
             await Schedule(cluster, seed).run()
 
     loop.run(run())
