@@ -43,7 +43,7 @@ def chart_files(chart: Path) -> dict[Path, str]:
     """What the chart holds of the models, the table of grants and the version. File → its text."""
     wanted = {path_of(kind, chart / "files" / "crds"): render(kind) for kind in KINDS}
     written = yaml.safe_dump(roles.rules(GRANTS), sort_keys=False, width=120)
-    wanted[chart / "files" / "grants.yaml"] = GRANTS_HEADER + written
+    wanted[chart / "files" / "grants.yaml"] = f"{GRANTS_HEADER}# {roles.counts(GRANTS)}\n{written}"
     described = chart / "Chart.yaml"
     wanted[described] = _with_version(described.read_text(), __version__)
     return wanted

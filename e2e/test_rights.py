@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from aibrix_operator import roles
 from aibrix_operator.cluster.grant import Grant
 from aibrix_operator.gateway import grants as gateway_grants
 from aibrix_operator.modelclaim import grants as claim_grants
@@ -75,4 +76,6 @@ def test_a_claims_life_uses_all_rights_and_is_denied_none(
     found = used[component]
     assert not found.denied
     assert rights_audit.unused(found, needed) == []
-    assert found.allowed.keys() <= rights_audit.granted(GRANTS[component]), "allowed by somebody else's role"
+    assert found.allowed.keys() <= rights_audit.granted(roles.given(GRANTS[component])), (
+        "allowed by somebody else's role"
+    )

@@ -70,6 +70,7 @@ class Reason(StrEnum):
     UNLOADED = "Unloaded"
     UNLOAD_FAILED = "UnloadFailed"
     GIVEN_UP = "GivenUp"
+    ROUTE_FORBIDDEN = "HTTPRouteForbidden"
 
 
 class SecretReference(Contract):

@@ -18,6 +18,8 @@ class Grant:
     """Only objects of these names; empty: all. RBAC can limit neither ``create`` nor ``list`` so."""
     namespaced_only: bool = False
     """In the component's own namespace only, whatever it works on: a Role even where all else is a ClusterRole."""
+    option: str = ""
+    """The choice in the chart's values without which it is not given; empty: always."""
 
     def __post_init__(self) -> None:
         assert "*" not in (self.group, self.resource, *self.verbs), f"{self} is no least right"

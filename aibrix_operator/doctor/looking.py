@@ -151,9 +151,16 @@ class Doctor:
         return tuple(await asyncio.gather(*questions))
 
     def _is_asked_about(self, grant: Grant) -> bool:
-        """Secrets are granted by name, as the values list them; an operator of one namespace has no cluster role."""
+        """Secrets are granted by name, as the values list them; an operator of one namespace has no cluster role.
+
+        What only a choice in the values gives is not missed here: who asked for it without is told by the object.
+        """
         place = roles.where(grant)
-        return place is not roles.Where.LISTED and (place is not roles.Where.CLUSTER or self._scope.namespace is None)
+        return (
+            not grant.option
+            and place is not roles.Where.LISTED
+            and (place is not roles.Where.CLUSTER or self._scope.namespace is None)
+        )
 
     async def _may(self, component: str, grant: Grant, verb: str, own_namespace: str, account: str) -> Permission:
         """One review; ``account`` "" asks about whoever asks."""

@@ -42,6 +42,15 @@ class EngineCall:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteAnswer:
+    """How a call about the route ended."""
+
+    error: str = ""
+    """Empty: it is done, or there is nothing to do."""
+    is_forbidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RouteCall:
     """Make the route, or remove it."""
 
@@ -85,18 +94,18 @@ class Calls:
 
     # --- the route
 
-    async def route(self, call: RouteCall) -> str:
-        """Empty when it is done or there is nothing to do; else why not."""
+    async def route(self, call: RouteCall) -> RouteAnswer:
+        """How it ended."""
         try:
             await (self._make(call.adapter) if call.makes else self._remove(call))
         except errors.Denied as error:
             if call.makes:
-                return str(error)
+                return RouteAnswer(str(error), is_forbidden=True)
             # What could not be made cannot be left behind; a deletion must not hang on it.
             log.warning("%s; the route of %s is left", error, call.adapter.name)
         except (errors.ClusterError, _Taken) as error:
-            return str(error)
-        return ""
+            return RouteAnswer(str(error))
+        return RouteAnswer()
 
     async def _make(self, adapter: Adapter) -> None:
         body = routes.http_route(adapter)

@@ -40,13 +40,19 @@ from aibrix_operator.modeladapter.steps import (
     WriteSlice,
 )
 
+NO_RIGHT = (
+    "HTTPRoutes and ReferenceGrants may not be written: the chart's value modelAdapters.httpRoutes gives the right"
+)
+
 
 def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) -> tuple[Plan, Memory]:
     """What to do next about the adapter."""
-    adapter = snapshot.adapter
+    adapter, was_forbidden = snapshot.adapter, memory.route.is_forbidden
     memory = _counted(snapshot, remember(memory, snapshot))
     standings = [_standing(snapshot, memory, pod) for pod in snapshot.pods]
     told = _news(snapshot, memory, standings)
+    if memory.route.is_forbidden and not was_forbidden:
+        told.append(Tell("Warning", Reason.ROUTE_FORBIDDEN, NO_RIGHT))
     if adapter.is_deleting:
         if memory.retiring_since_s is None:
             memory = replace(memory, retiring_since_s=snapshot.now_s)
@@ -76,12 +82,16 @@ def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) ->
         steps += annotations
     elif not (is_waiting and _says_nothing_new(adapter, outcome)):
         steps += _publish(adapter, outcome, now)
+    route_after_s = None
     if _wants_route(adapter) and outcome.instances and not snapshot.is_route_in_flight:
-        steps += [MakeRoute()] if snapshot.now_s >= memory.route.again_at_s else []
+        if snapshot.now_s >= memory.route.again_at_s:
+            steps.append(MakeRoute())
+        else:
+            route_after_s = memory.route.again_at_s - snapshot.now_s
     steps += [Tell("Warning", Reason.LOST, f"pod {each.name} lost it, loading it again") for each in placing.lost]
     steps += [Load(each.pod.target, adapter.spec.artifact_url) for each in placing.loads]
     steps += [Unload(each.pod.target) for each in placing.unloads]
-    waits = [placing.look_after_s, refused_for_s if refused_for_s > 0 else None]
+    waits = [placing.look_after_s, refused_for_s if refused_for_s > 0 else None, route_after_s]
     return Plan(tuple(steps), min((wait for wait in waits if wait is not None), default=None)), memory
 
 
@@ -179,7 +189,8 @@ def _retire(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -
     steps: list[Step] = [Unload(each.pod.target) for each in holders if not each.is_in_flight]
     if _wants_route(adapter) and not memory.route.is_removed:
         # What kept it from being made does not keep it from being removed at once.
-        wait_s = memory.route.again_at_s - snapshot.now_s if not memory.route.is_made else 0.0
+        is_failing = not (memory.route.is_made or memory.route.is_forbidden)
+        wait_s = memory.route.again_at_s - snapshot.now_s if is_failing else 0.0
         if wait_s > 0:
             return Plan(tuple(steps), wait_s)
         if not snapshot.is_route_in_flight:

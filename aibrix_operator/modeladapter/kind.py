@@ -42,7 +42,7 @@ from aibrix_operator.controller.steps import (
 )
 from aibrix_operator.modeladapter import decide as deciding
 from aibrix_operator.modeladapter import objects, parse, steps
-from aibrix_operator.modeladapter.calls import Calls, EngineCall, RouteCall
+from aibrix_operator.modeladapter.calls import Calls, EngineCall, RouteAnswer, RouteCall
 from aibrix_operator.modeladapter.engines import Access, Answer, Engines
 from aibrix_operator.modeladapter.known import Known
 from aibrix_operator.modeladapter.memory import Memory
@@ -314,10 +314,11 @@ def _called(ended: Finished, now: Moment) -> Called:
 def _route_called(finished: Sequence[Finished], now: Moment) -> RouteCalled | None:
     for ended in finished:
         if isinstance(ended.step, Call) and isinstance(ended.step.what, RouteCall):
-            error = ended.value if ended.error is None else f"the call failed: {type(ended.error).__name__}"
-            if error:
-                log.warning("route of %s: %s", ended.step.what.adapter.name, error)
-            return RouteCalled(ended.step.what.makes, error, now.monotonic_s)
+            is_lost = ended.error is not None
+            answer = RouteAnswer(f"the call failed: {type(ended.error).__name__}") if is_lost else ended.value
+            if answer.error:
+                log.warning("route of %s: %s", ended.step.what.adapter.name, answer.error)
+            return RouteCalled(ended.step.what.makes, answer.error, now.monotonic_s, answer.is_forbidden)
     return None
 
 

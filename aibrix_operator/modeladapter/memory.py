@@ -22,7 +22,7 @@ class Word:
 
 
 ROUTE_AGAIN_S = 300.0
-"""How often it is looked whether somebody removed the HTTPRoute, of which no watch tells."""
+"""How often it is looked whether somebody removed the HTTPRoute, of which no watch tells, or gave us the right."""
 ROUTE_RETRY_S = 10.0
 
 
@@ -34,6 +34,8 @@ class Route:
     is_removed: bool = False
     again_at_s: float = 0.0
     """When it is called about again."""
+    is_forbidden: bool = False
+    """The operator lacks the right, and it was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ def remember(memory: Memory, snapshot: Snapshot) -> Memory:
     route, ended = memory.route, snapshot.route_called
     if ended is not None:
         is_done = not ended.error
-        again_at_s = ended.ended_at_s + (ROUTE_AGAIN_S if is_done else ROUTE_RETRY_S)
-        route = Route(ended.made and is_done, not ended.made and is_done, again_at_s)
+        again_at_s = ended.ended_at_s + (ROUTE_AGAIN_S if is_done or ended.is_forbidden else ROUTE_RETRY_S)
+        route = Route(ended.made and is_done, not ended.made and is_done, again_at_s, ended.is_forbidden)
     return Memory(
         words={uid: word for uid, word in words.items() if uid in known},
         tries={uid: tries for uid, tries in memory.tries.items() if uid in known},

@@ -111,6 +111,8 @@ class RouteCalled:
     error: str
     """Empty: it is done, or there is nothing to do."""
     ended_at_s: float
+    is_forbidden: bool = False
+    """The operator lacks the right."""
 
 
 @dataclass(frozen=True, slots=True)

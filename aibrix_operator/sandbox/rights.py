@@ -5,7 +5,7 @@ So whatever runs here, demos and tests alike, shows a right that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +32,8 @@ def kubeconfig(directory: Path, component: str) -> Path:
 
 
 def audit_policy() -> str:
-    """For the API server, when its log of what components ask is wanted; else empty."""
-    return rights_audit.policy(map(account, GRANTS)) if rights_audit.folder() is not None else ""
+    """For an API server that is to log what components ask of it."""
+    return rights_audit.policy(map(account, GRANTS))
 
 
 def write_kubeconfigs(plane: ControlPlane) -> None:
@@ -42,10 +42,13 @@ def write_kubeconfigs(plane: ControlPlane) -> None:
         plane.kubeconfig_for(account(component))
 
 
-async def grant(cluster: Cluster) -> None:
-    """Create the roles and bindings of all components, in a cluster that has none yet."""
+async def grant(cluster: Cluster, options: Collection[str] = ()) -> None:
+    """Create the roles and bindings of all components, in a cluster that has none yet.
+
+    ``options``: choices in the chart's values that give more; by default there are none.
+    """
     for component, places in roles.rules(GRANTS).items():
-        everywhere = [*places.get("work", []), *places.get("cluster", [])]
+        everywhere = [rule for place in ("work", "cluster", *options) for rule in places.get(place, [])]
         here = [*places.get("own", []), *places.get("listed", [])]
         for resource, namespace, body in (
             *_role(component, "Cluster", None, everywhere),

@@ -111,7 +111,7 @@ def granted(grants: Iterable[Grant]) -> set[Right]:
 
 
 def unused(used: Used, grants: Iterable[Grant]) -> list[Right]:
-    """What is granted and was never asked for, of what a request can ask for.
+    """What is granted and was never asked for, of what a request can ask for. ``grants`` are those that were given.
 
     A right on ``…/finalizers`` is asked for by admission alone (OwnerReferencesPermissionEnforcement, as OpenShift has
     it), when somebody else's object is made with an owner that it blocks: no request names it.
@@ -120,16 +120,18 @@ def unused(used: Used, grants: Iterable[Grant]) -> list[Right]:
 
 
 def report(found: Mapping[str, Used], grants: Mapping[str, tuple[Grant, ...]]) -> str:
-    """A line for each component, and one for each right that is missing or too many."""
+    """A line for each component, and one for each right that is missing or too many.
+
+    What only a choice in the values gives is not missed.
+    """
     lines = []
     for component, used in found.items():
-        its = grants[component]
+        its = roles.given(grants[component])
         many = unused(used, its)
         lines.append(f"{component}: {roles.count(its)} granted, {roles.count(its) - len(many)} of them used")
         lines += [f"  denied {count} times: {_words(right)}" for right, count in sorted(used.denied.items())]
         lines += [f"  granted and not used: {_words(right)}" for right in many]
-    total = sum(roles.count(its) for its in grants.values())
-    return "\n".join([*lines, f"{total} pairs of verb and resource in all"])
+    return "\n".join([*lines, roles.counts(grants)])
 
 
 def is_denied(found: Mapping[str, Used]) -> bool:
@@ -138,8 +140,8 @@ def is_denied(found: Mapping[str, Used]) -> bool:
 
 
 def is_unused(found: Mapping[str, Used], grants: Mapping[str, tuple[Grant, ...]]) -> bool:
-    """Whether anything is granted that was not used."""
-    return any(unused(used, grants[component]) for component, used in found.items())
+    """Whether anything is granted by default that was not used."""
+    return any(unused(used, roles.given(grants[component])) for component, used in found.items())
 
 
 def _words(right: Right) -> str:

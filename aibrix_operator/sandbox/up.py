@@ -125,7 +125,7 @@ def up(name: str = DEFAULT_NAME, options: Options = Options(), report: Report = 
                 programs,
                 with_controllers=True,
                 dies_with_parent=False,
-                audit_policy=rights.audit_policy(),
+                audit_policy=rights.audit_policy() if rights_audit.folder() is not None else "",
             )
             rights.write_kubeconfigs(plane)
             _start_supervised(

@@ -44,7 +44,7 @@ def decide(view: PodSetView, now: datetime) -> Outline:
     if sum(not p.has_ended for p in members) < size:
         creates = _refill(view, members, leave, told, now)
     leave.spare(members, frozenset(), frozenset())
-    look_again_s = gangs.LOOK_AGAIN_S if podset.spec.scheduling_strategy is not None else None
+    look_again_s = gangs.look_again_s(podset.spec.scheduling_strategy, view.groups)
     return Outline((*creates, *leave.steps), (*told, *leave.notes), sooner(look_again_s, leave.look_again_s))
 
 

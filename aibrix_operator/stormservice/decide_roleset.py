@@ -149,8 +149,7 @@ class _Pass:
         """All of it."""
         roleset = self.view.roleset
         first, told = gangs.plan(roleset, "RoleSet", roleset.spec.scheduling_strategy, self.view.groups)
-        if roleset.spec.scheduling_strategy is not None:
-            self.look_again_s = gangs.LOOK_AGAIN_S
+        self.look_again_s = gangs.look_again_s(roleset.spec.scheduling_strategy, self.view.groups)
         first += self._remember_nodes()
         if first:
             return Outline(tuple(first), tuple(told))
@@ -168,7 +167,7 @@ class _Pass:
         self._spare(roles)
         self._warn_of_topology(roles)
         steps = (*self.gates, *self.patches, *self.creates[: self.max_creates], *self.leave.steps)
-        notes = (*self.notes, *self.leave.notes)
+        notes = (*told, *self.notes, *self.leave.notes)
         return Outline(steps, notes, sooner(self.look_again_s, self.leave.look_again_s))
 
     def _remember_nodes(self) -> list[Step]:

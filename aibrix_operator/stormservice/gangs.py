@@ -11,12 +11,14 @@ from aibrix_operator.api.gang import Scheduler, SchedulingStrategy
 from aibrix_operator.api.orchestration import ConditionType, Reason
 from aibrix_operator.controller.steps import Create, Delete, Note, Patch, Ref, Step
 from aibrix_operator.stormservice import render
-from aibrix_operator.stormservice.outline import tell
+from aibrix_operator.stormservice.outline import tell, warn
 from aibrix_operator.stormservice.resources import POD_GROUPS
 from aibrix_operator.stormservice.seen import PodGroups, Seen, Served
 
 LOOK_AGAIN_S = 15.0
 """PodGroups are not watched: they are looked at this often."""
+FORBIDDEN_AGAIN_S = 300.0
+"""Where the operator may not look, it asks again this often: the right comes with an upgrade of the release."""
 _TASKS = "minTaskMember"
 _RUNNING = ("Running", "Completed")
 
@@ -37,7 +39,9 @@ def plan(
 ) -> tuple[list[Step], list[Note]]:
     """Make the owner's PodGroup, or bring its spec to what the strategy says."""
     chosen = strategy.chosen() if strategy is not None else None
-    if chosen is None or groups.served is not Served.YES:
+    if chosen is not None and groups.served is Served.FORBIDDEN:
+        return [], [warn(Reason.POD_GROUP_UNOBSERVED, _unobserved(chosen[0], groups))]
+    if chosen is None or groups.served is not Served.YES or groups.refusal:
         return [], []
     scheduler, spec = chosen
     told = [tell(Reason.POD_GROUP_SYNCED, f"pod group {owner.name} synced")]
@@ -79,8 +83,7 @@ def verdicts(owner: Seen, strategy: SchedulingStrategy | None, groups: PodGroups
         return []
     synced, gang_error = ConditionType.POD_GROUP_SYNCED, ConditionType.GANG_ERROR
     if groups.served is not Served.YES:
-        why = "are not installed" if groups.served is Served.MISSING else "may not be read"
-        message = f"PodGroups of {api_group(chosen[0])} {why}"
+        message = _unobserved(chosen[0], groups)
         return [
             (type_, ConditionStatus.UNKNOWN, Reason.POD_GROUP_UNOBSERVED, message) for type_ in (synced, gang_error)
         ]
@@ -94,6 +97,21 @@ def verdicts(owner: Seen, strategy: SchedulingStrategy | None, groups: PodGroups
     if reason_of_trouble:
         return [fine, (gang_error, ConditionStatus.TRUE, reason_of_trouble, message)]
     return [fine, (gang_error, ConditionStatus.FALSE, Reason.GANG_HEALTHY, "nothing holds the gang up")]
+
+
+def _unobserved(scheduler: Scheduler, groups: PodGroups) -> str:
+    """Why nothing is known of the gang."""
+    which = f"PodGroups of {api_group(scheduler)}"
+    if groups.served is Served.MISSING:
+        return f"{which} are not installed"
+    return f"{which} may not be read: the chart's value orchestration.podGroups gives the right for {scheduler}"
+
+
+def look_again_s(strategy: SchedulingStrategy | None, groups: PodGroups) -> float | None:
+    """Time after which the owner's PodGroups are read again; None: it has none."""
+    if strategy is None:
+        return None
+    return FORBIDDEN_AGAIN_S if groups.served is Served.FORBIDDEN else LOOK_AGAIN_S
 
 
 def _trouble(group: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, str]:

@@ -6,17 +6,24 @@ from aibrix_operator.api import gang, orchestration
 from aibrix_operator.cluster.grant import READ, Grant
 
 _OURS = ("stormservices", "rolesets", "podsets")
+# get: whose it is, where the name of what is to be made is taken.
 _MADE = ("get", *READ, "create", "delete", "patch")
 
 GRANTS = (
-    # patch: finalizers, and what changes in place. update: a RoleSet that is overwritten.
-    *(Grant(orchestration.GROUP, plural, (*_MADE, "update")) for plural in _OURS),
+    # patch: finalizers, and what changes in place.
+    Grant(orchestration.GROUP, "stormservices", (*READ, "patch")),
+    # Their names are the API server's, so none is taken. update: one that is overwritten.
+    Grant(orchestration.GROUP, "rolesets", (*READ, "create", "delete", "patch", "update")),
+    Grant(orchestration.GROUP, "podsets", _MADE),
     *(Grant(orchestration.GROUP, f"{plural}/status", ("patch",)) for plural in _OURS),
     # An owner reference that blocks its owner's deletion asks for this right on the owner.
     *(Grant(orchestration.GROUP, f"{plural}/finalizers", ("update",)) for plural in _OURS),
     Grant("", "pods", _MADE),
     Grant("", "pods/status", ("patch",)),  # the readiness gate of updates in place
-    Grant("", "services", _MADE),
-    Grant("apps", "controllerrevisions", (*_MADE, "update")),  # update: a new number
-    *(Grant(kind.group, "podgroups", _MADE) for kind in gang.POD_GROUPS.values()),
+    Grant("", "services", ("get", *READ, "create", "patch")),
+    Grant("apps", "controllerrevisions", (*_MADE, "update")),  # update, patch: a new number
+    *(
+        Grant(kind.group, "podgroups", ("get", "list", "create", "delete", "patch"), option=scheduler.value)
+        for scheduler, kind in gang.POD_GROUPS.items()
+    ),
 )

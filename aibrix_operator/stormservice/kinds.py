@@ -23,7 +23,7 @@ from aibrix_operator.controller.steps import Call, Create, Finished, Moment, Not
 from aibrix_operator.stormservice import decide_podset, decide_roleset, decide_storm, publish
 from aibrix_operator.stormservice.in_place import SetGate
 from aibrix_operator.stormservice.memory import GATE_AGAIN_S, Memory, ReadGroups, problems
-from aibrix_operator.stormservice.outline import Outline, sooner, warn
+from aibrix_operator.stormservice.outline import Outline, sooner, sooner_by, warn
 from aibrix_operator.stormservice.resources import (
     POD_GROUPS,
     PODS,
@@ -140,6 +140,7 @@ class PodSetKind(_Performs):
             return Plan((look,)), memory
         view = replace(snapshot.view, groups=memory.groups or PodGroups())
         outline = decide_podset.decide(view, now.wall)
+        outline = sooner_by(outline, memory.groups_due_s(strategy, now.monotonic_s))
         if refusal:
             outline = replace(outline, notes=(*outline.notes, warn(Reason.RECONCILE_ERROR, refusal)))
         status = None if podset.is_terminating else publish.podset_status(view)
@@ -169,7 +170,7 @@ class RoleSetKind(_Performs):
         """One pass."""
         memory = memory.hear(snapshot.finished, now.monotonic_s)
         roleset: RoleSet = snapshot.view.roleset
-        error = problems(snapshot.finished, roleset.uid)
+        error = problems(snapshot.finished, roleset.uid) or (memory.groups.refusal if memory.groups is not None else "")
         try:
             strategy = roleset.spec.scheduling_strategy
         except ValidationError as unreadable:
@@ -179,6 +180,7 @@ class RoleSetKind(_Performs):
             return Plan((look,)), memory
         view = replace(snapshot.view, groups=memory.groups or PodGroups())
         outline = decide_roleset.decide(view, now.wall, memory.max_creates)
+        outline = sooner_by(outline, memory.groups_due_s(strategy, now.monotonic_s))
         status = None if roleset.is_terminating else publish.roleset_status(view, error, now.wall)
         return _planned(outline, look, status, memory, PODS_AT_FIRST, now, error)
 

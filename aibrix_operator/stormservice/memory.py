@@ -13,10 +13,10 @@ from aibrix_operator.controller.steps import Call, Create, Finished, Note, Step
 from aibrix_operator.stormservice import gangs
 from aibrix_operator.stormservice.in_place import SetGate
 from aibrix_operator.stormservice.resources import POD_GROUPS
-from aibrix_operator.stormservice.seen import PodGroups, Seen
+from aibrix_operator.stormservice.seen import PodGroups, Seen, Served
 
 MAX_CREATES = 500
-STANDING = frozenset({Reason.TOPOLOGY_PENDING.value})
+STANDING = frozenset({Reason.TOPOLOGY_PENDING.value, Reason.POD_GROUP_UNOBSERVED.value})
 """Reasons of Events about something that lasts: told once for each message."""
 GROUPS_LANE = "podgroups"
 GATE_AGAIN_S = 5.0
@@ -55,14 +55,22 @@ class Memory:
             what = one.step.what if isinstance(one.step, Call) else None
             if isinstance(what, ReadGroups) and isinstance(one.value, PodGroups):
                 memory = replace(memory, groups=one.value, groups_s=now_s)
+            elif what is None and one.refusal is not None and _is_about_groups(one.step):
+                memory = replace(memory, groups=PodGroups(Served.YES, refusal=str(one.refusal)), groups_s=now_s)
         return replace(memory, gates=tuple(g for g in memory.gates if now_s - g[2] < GATE_AGAIN_S))
 
     def next_look(self, owner: Seen, kind: str, strategy: SchedulingStrategy | None, now_s: float) -> Call | None:
         """Read the owner's PodGroups where they are asked for and not known of late."""
         chosen = strategy.chosen() if strategy is not None else None
-        if chosen is None or (self.groups is not None and now_s - self.groups_s < gangs.LOOK_AGAIN_S):
+        again_s = gangs.look_again_s(strategy, self.groups) if self.groups is not None else None
+        if chosen is None or (again_s is not None and now_s - self.groups_s < again_s):
             return None
         return Call(GROUPS_LANE, ReadGroups(chosen[0], owner.namespace, f"{gangs.label_of(kind)}={owner.name}"))
+
+    def groups_due_s(self, strategy: SchedulingStrategy | None, now_s: float) -> float | None:
+        """Time until the PodGroups are to be read again; None: they are being read, or there are none."""
+        again_s = gangs.look_again_s(strategy, self.groups) if self.groups is not None else None
+        return None if again_s is None else max(0.0, self.groups_s + again_s - now_s)
 
     def after(self, steps: Iterable[Step], first: int, now_s: float, *, is_refused: bool) -> Memory:
         """What to remember of a plan of ``steps``. ``first``: creations that a first pass may try."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aibrix_operator.api.orchestration import Reason
 from aibrix_operator.controller.steps import Delete, Note, Patch, Ref, Step
@@ -35,6 +35,11 @@ def warn(reason: Reason, message: str) -> Note:
 def sooner(a: float | None, b: float | None) -> float | None:
     """The earlier of two times, None being never."""
     return b if a is None else a if b is None else min(a, b)
+
+
+def sooner_by(outline: Outline, again_s: float | None) -> Outline:
+    """``outline`` with another look in ``again_s``, unless there is an earlier one."""
+    return replace(outline, look_again_s=sooner(outline.look_again_s, again_s))
 
 
 def delete(resource: Resource, seen: Seen) -> Delete:

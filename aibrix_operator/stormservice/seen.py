@@ -255,6 +255,8 @@ class PodGroups:
 
     served: Served = Served.MISSING
     found: tuple[Body, ...] = ()
+    refusal: str = ""
+    """What the API server said to our last write of one: none is tried again before they are read again."""
 
     def named(self, name: str) -> Body | None:
         """The PodGroup of that name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aibrix_operator import roles
 from aibrix_operator.operator.grants import GRANTS
 from aibrix_operator.sandbox import rights_audit
 from e2e.cluster.conftest import FirstInstall
@@ -23,4 +24,4 @@ def test_no_request_of_operator_and_gateway_was_denied(
     for component, used in found.items():
         assert not used.denied, component
         assert used.allowed, component
-        assert used.allowed.keys() <= rights_audit.granted(GRANTS[component]), component
+        assert used.allowed.keys() <= rights_audit.granted(roles.given(GRANTS[component])), component

@@ -57,6 +57,38 @@ def test_without_podgroups_pods_are_made_and_nobody_waits_for_volcano(error, wor
 
 
 @pytest.mark.acceptance("GG-01")
+@pytest.mark.parametrize("scheduler", ["volcano", "coscheduling", "godel"])
+def test_a_missing_right_is_told_once_with_the_value_that_gives_it_and_seldom_asked_again(scheduler):
+    @played()
+    async def story(cluster):
+        asked, is_given = [], False
+
+        def forbid(verb, resource, name, body):
+            if resource.plural != "podgroups" or is_given:
+                return None
+            asked.append(verb)
+            return errors.Denied("forbidden", status=403)
+
+        cluster.store.fault = forbid
+        strategy = {"schedulingStrategy": {f"{scheduler}SchedulingStrategy": {"minMember": 2}}}
+        cluster.apply(storm("pd", role("a", 2), roleset=strategy))
+        await cluster.until(cluster.is_ready)
+        await cluster.run(280)
+        kind = POD_GROUPS[Scheduler(scheduler)]
+        message = (
+            f"PodGroups of {kind.api_version} may not be read: "
+            f"the chart's value orchestration.podGroups gives the right for {scheduler}"
+        )
+        assert cluster.events("PodGroupObservationDisabled") == [("PodGroupObservationDisabled", message)]
+        assert asked == ["list"]
+        is_given = True
+        await cluster.run(30)
+        assert len(cluster.store.of(kind)) == 1
+
+    story()
+
+
+@pytest.mark.acceptance("GG-01")
 @played()
 async def test_a_podgroup_is_made_once_and_its_pods_say_so(cluster):
     named = role("named", 1)
@@ -92,6 +124,34 @@ async def test_a_podgroup_comes_back_and_goes_with_its_roleset(cluster):
     assert cluster.store.of(GROUPS)[0]["spec"] == group["spec"]
     cluster.edit("pd", replicas=0)
     await cluster.until(lambda: not cluster.store.of(GROUPS))
+
+
+@pytest.mark.acceptance("GG-02")
+@played()
+async def test_a_podgroup_that_is_refused_is_told_tried_at_each_look_and_holds_no_pod_up(cluster):
+    tried = []
+
+    def refuse(verb, resource, name, body):
+        if resource != GROUPS or verb != "create":
+            return None
+        tried.append(verb)
+        return errors.Invalid("minMember: too many", status=422)
+
+    cluster.store.fault = refuse
+    cluster.apply(storm("pd", role("a", 2), roleset=VOLCANO))
+    await cluster.run(60)
+    assert len(cluster.pods()) == 2
+    failed = (("False", "PodGroupSyncFailed"), ("True", "PodGroupSyncFailed"))
+    assert conditions(cluster) == failed
+    assert "too many" in cluster.condition("GangSchedulingError")["message"]
+    assert 3 <= len(tried) <= 5
+    written = len(cluster.store.writes)
+    await cluster.run(60)
+    assert len(cluster.store.writes) == written
+    cluster.store.fault = lambda *_: None
+    await cluster.run(20)
+    assert len(cluster.store.of(GROUPS)) == 1
+    assert conditions(cluster)[0] == ("True", "PodGroupSynced")
 
 
 @pytest.mark.acceptance("GG-03")

@@ -30,6 +30,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
             {"namespace": "pool-b", "names": ["hub-token", "bucket"]},
         ]
     },
+    "gangs-and-routes": {
+        "orchestration": {"podGroups": ["volcano", "godel"]},
+        "modelAdapters": {"httpRoutes": True},
+    },
+    "gangs-and-routes-of-one-namespace": {
+        "scope": {"namespace": "pool-a"},
+        "orchestration": {"podGroups": ["coscheduling"]},
+        "modelAdapters": {"httpRoutes": True},
+    },
     "one-replica": {"operator": {"replicas": 1}, "gateway": {"replicas": 1}},
     "no-gateway": {"gateway": {"enabled": False}},
     "own-redis": {"redis": {"enabled": True, "maxMemory": "1gb"}},

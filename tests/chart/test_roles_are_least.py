@@ -1,7 +1,9 @@
 """What the chart grants is the table of grants, and nothing else."""
 
+import json
+
 import pytest
-from chart_helm import NAMESPACE, render
+from chart_helm import CHART, NAMESPACE, render
 from chart_variants import VARIANTS
 
 from aibrix_operator import roles
@@ -40,6 +42,40 @@ def test_an_operator_of_one_namespace_has_no_cluster_role(component):
     found = granted(rendered, component)
     assert found["Role", "pool-a"] == places["work"]
     assert found.get(("Role", NAMESPACE), []) == places.get("own", [])
+
+
+def test_what_few_clusters_need_is_granted_for_a_value_alone():
+    places = roles.rules(GRANTS)["operator"]
+    found = granted(render(VARIANTS["gangs-and-routes"]), "operator")
+    chosen = [*places["volcano"], *places["godel"], *places["referenceGrants"]]
+    assert found["ClusterRole", None] == [*places["work"], *chosen, *places["cluster"]]
+    assert found["Role", "aibrix-system"] == [*places["own"], *places["httpRoutes"]]
+    assert set(granted(render(VARIANTS["gangs-and-routes"]), "gateway")) == {("ClusterRole", None)}
+
+
+def test_the_same_in_one_namespace_and_the_routes_beside_their_gateway():
+    rendered = render(VARIANTS["gangs-and-routes-of-one-namespace"])
+    places, found = roles.rules(GRANTS)["operator"], granted(rendered, "operator")
+    assert rendered.of_kind("ClusterRole", "ClusterRoleBinding") == []
+    assert found["Role", "pool-a"] == [*places["work"], *places["coscheduling"], *places["referenceGrants"]]
+    assert found["Role", "aibrix-system"] == [*places["own"], *places["httpRoutes"]]
+
+
+def test_every_option_of_a_grant_is_a_choice_in_the_values():
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    schedulers = schema["orchestration"]["properties"]["podGroups"]["items"]["enum"]
+    assert {grant.option for its in GRANTS.values() for grant in its if grant.option} == {
+        *schedulers,
+        "httpRoutes",
+        "referenceGrants",
+    }
+
+
+def test_the_counts_of_what_is_granted_are_those_in_the_documentation():
+    text = " ".join((CHART.parents[1] / "docs" / "security.md").read_text().split())
+    sums = {component: roles.count(roles.given(its)) for component, its in GRANTS.items()}
+    assert f"**{sum(sums.values())} pairs of verb and resource**" in text
+    assert f"{sums['operator']} of the operator and {sums['gateway']} of the gateway" in text
 
 
 def test_secrets_are_read_by_name_in_the_namespaces_that_are_listed():
@@ -91,6 +127,15 @@ ROWS = [
 @pytest.mark.parametrize(("grant", "place"), ROWS)
 def test_a_right_is_given_in_the_narrowest_place(grant, place):
     assert roles.where(grant) is place
+
+
+def test_what_is_granted_is_counted_by_default_and_for_each_choice():
+    chosen = Grant("g", "gangs", ("list", "create"), option="volcano")
+    grants = {"operator": (Grant("", "pods", ("list",)), chosen), "gateway": (Grant("", "pods", ("list", "watch")),)}
+    assert roles.counts(grants) == ("pairs of verb and resource by default: operator 1, gateway 2; more with volcano 2")
+    assert roles.given(grants["operator"]) == grants["operator"][:1]
+    assert roles.given(grants["operator"], ["volcano"]) == grants["operator"]
+    assert roles.rules({"operator": [chosen]})["operator"].keys() == {"volcano"}
 
 
 def test_two_controllers_that_need_one_resource_share_a_rule_and_its_rights_are_counted_once():

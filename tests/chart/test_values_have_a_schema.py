@@ -23,6 +23,7 @@ WRONG = {
     "a namespace that is none": ({"warmPools": {"namespaces": ["A"]}}, "/warmPools/namespaces/0"),
     "a namespace twice": ({"warmPools": {"namespaces": ["a", "a"]}}, "/warmPools/namespaces"),
     "all Secrets of a namespace": ({"artifactSecrets": [{"namespace": "a", "names": []}]}, "/artifactSecrets/0/names"),
+    "an unknown gang scheduler": ({"orchestration": {"podGroups": ["kueue"]}}, "/orchestration/podGroups/0"),
     "a port that is none": ({"gateway": {"service": {"port": 70000}}}, "/gateway/service/port"),
     "resources without limits": ({"operator": {"resources": {"limits": None}}}, "/operator/resources"),
     "a quantity that is none": ({"redis": {"resources": {"limits": {"cpu": "lots"}}}}, "/redis/resources/limits/cpu"),

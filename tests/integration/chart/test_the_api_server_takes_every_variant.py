@@ -52,7 +52,7 @@ def restricted(name):
 @pytest.fixture
 async def cluster(api):
     """Namespaces and stand-ins, made by whichever test comes first."""
-    for name in (NAMESPACE, "pool-a", "pool-b"):
+    for name in {NAMESPACE, "aibrix-system", "pool-a", "pool-b"}:
         status, answer = await api.create(restricted(name))
         assert status in (201, 409), answer.get("message")
     for foreign in FOREIGN:

@@ -17,14 +17,20 @@ from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import (
     ENDPOINT_SLICES,
+    HTTP_ROUTES,
     MODEL_ADAPTERS,
     PODS,
+    REFERENCE_GRANTS,
     SERVICES,
     Object,
     Resource,
 )
 from aibrix_operator.sandbox import rights
 
+OPTIONS = ("httpRoutes", "referenceGrants")
+"""Choices in the chart's values that the operator has its rights by."""
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews")
 NAMESPACES = Resource("", "v1", "namespaces")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
@@ -135,6 +141,13 @@ class Stage:
         subject = {"apiGroup": ROLES.group, "kind": "User", "name": rights.account("operator")}
         binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
         await self.cluster.create(ROLE_BINDINGS, self.namespace, binding)
+        asked = {"resource": "secrets", "verb": "get", "namespace": self.namespace, "name": name}
+        question = {"spec": {"user": rights.account("operator"), "resourceAttributes": asked}}
+
+        async def is_known() -> bool:
+            return bool((await self.cluster.create(REVIEWS, None, question))["status"]["allowed"])
+
+        await self.until(is_known, "the API server lets the operator read the Secret")
 
     # --- Pods
 
@@ -172,14 +185,31 @@ class Stage:
         body = {"gracePeriodSeconds": 0}
         await self.cluster._call("DELETE", PODS, self.namespace, name, body=body)
 
+    # --- the administrator
+
+    async def install_gateway_api(self) -> None:
+        """Its two definitions as far as we use them, and the namespace of AIBrix's Gateway."""
+        await self.cluster.create(NAMESPACES, None, {"metadata": {"name": "aibrix-system"}})
+        for kind, resource in (("HTTPRoute", HTTP_ROUTES), ("ReferenceGrant", REFERENCE_GRANTS)):
+            await self.cluster.create(CRDS, None, _definition(kind, resource))
+
+            async def is_served(resource: Resource = resource) -> bool:
+                try:
+                    await self.cluster.list_all(resource)
+                except errors.ClusterError:
+                    return False
+                return True
+
+            await self.until(is_served, f"{kind}s are served")
+
     # --- adapters
 
-    async def adapter(self, name: str = "sql", **spec: Any) -> Object:
+    async def adapter(self, name: str = "sql", *, labels: Object | None = None, **spec: Any) -> Object:
         whole = {"podSelector": {"matchLabels": {"app": "base"}}, "artifactURL": "huggingface://org/sql"} | spec
         body = {
             "apiVersion": "model.aibrix.ai/v1alpha1",
             "kind": "ModelAdapter",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": labels or {}},
             "spec": whole,
         }
         return await self.cluster.create(MODEL_ADAPTERS, self.namespace, body)
@@ -202,16 +232,19 @@ class Stage:
         status = await self.status(name)
         return status.get("phase") == "Running" and set(status.get("instances") or ()) == set(pods)
 
+    async def exists(self, resource: Resource, name: str, namespace: str = "") -> bool:
+        try:
+            await self.cluster.get(resource, namespace or self.namespace, name)
+        except errors.NotFound:
+            return False
+        return True
+
     async def slice_addresses(self, name: str = "sql") -> set[str]:
         found = await self.cluster.get(ENDPOINT_SLICES, self.namespace, name)
         return {address for each in found.get("endpoints") or () for address in each["addresses"]}
 
     async def has_service(self, name: str = "sql") -> bool:
-        try:
-            await self.cluster.get(SERVICES, self.namespace, name)
-        except errors.NotFound:
-            return False
-        return True
+        return await self.exists(SERVICES, name)
 
     async def delete(self, name: str = "sql") -> None:
         await self.cluster.delete(MODEL_ADAPTERS, self.namespace, name)
@@ -228,3 +261,16 @@ class Stage:
 
     async def until_on(self, *pods: str, name: str = "sql") -> None:
         await self.until(lambda: self.is_on(*pods, name=name), f"{name} runs on {pods}")
+
+
+def _definition(kind: str, resource: Resource) -> Object:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    approval = {"api-approved.kubernetes.io": "unapproved, a stand-in of a test"}
+    names = {"kind": kind, "plural": resource.plural}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}", "annotations": approval},
+        "spec": {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from adapter_clients import Clients
-from adapter_stage import Engines, Stage
+from adapter_stage import OPTIONS, Engines, Stage
 from gateway_envoy import free_port
 from operator_process import OperatorProcess
 
@@ -104,7 +104,7 @@ async def stage(plane: ControlPlane, operator_process: OperatorProcess) -> Async
         stack.push_async_callback(engines.stop)
         if operator_process.process is None:
             await crds.apply_crds(cluster)
-            await rights.grant(cluster)
+            await rights.grant(cluster, OPTIONS)
             # A kind that was established a moment ago answers 429 for a while, which kopf logs as errors.
             for kind in KINDS:
                 await cluster.list_all(Resource(kind.group, kind.version, kind.plural))

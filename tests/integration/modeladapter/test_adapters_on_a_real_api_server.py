@@ -9,8 +9,20 @@ import shutil
 from functools import partial
 
 import pytest
+from adapter_stage import OPTIONS
+from suite_rights import assert_least_rights
 
-from aibrix_operator.cluster.resource import ENDPOINT_SLICES, EVENTS, MODEL_ADAPTERS, SECRETS, SERVICES
+from aibrix_operator.cluster.resource import (
+    ENDPOINT_SLICES,
+    EVENTS,
+    HTTP_ROUTES,
+    MODEL_ADAPTERS,
+    REFERENCE_GRANTS,
+    SECRETS,
+    SERVICES,
+)
+from aibrix_operator.modeladapter import routes
+from aibrix_operator.modeladapter.grants import GRANTS
 
 pytestmark = pytest.mark.integration
 
@@ -304,3 +316,42 @@ async def test_requests_follow_an_adapter_to_its_next_pod_and_end_with_it(stage,
 async def _runs_on_one(stage, name):
     status = await stage.status(name)
     return status.get("phase") == "Running" and len(status.get("instances") or ()) == 1
+
+
+async def test_names_that_others_have_are_told_and_used_once_they_are_free(stage):
+    await stage.pod("b-1")
+    port = {"port": 80, "protocol": "TCP"}
+    await stage.cluster.create(SERVICES, stage.namespace, {"metadata": {"name": "sql"}, "spec": {"ports": [port]}})
+    foreign = {"metadata": {"name": "sql"}, "addressType": "IPv4", "endpoints": [], "ports": []}
+    await stage.cluster.create(ENDPOINT_SLICES, stage.namespace, foreign)
+    await stage.adapter()
+    for resource, reason in ((SERVICES, "ServiceCreateError"), (ENDPOINT_SLICES, "EndpointSliceCreateError")):
+
+        async def is_told(reason=reason):
+            return (await stage.condition("Ready"))[1] == reason
+
+        await stage.until(is_told, f"it says {reason}")
+        await stage.cluster.delete(resource, stage.namespace, "sql")
+    await stage.until_on("b-1")
+
+
+@pytest.mark.acceptance("MA-60")
+async def test_a_route_of_aibrix_own_gateway_comes_and_goes_with_the_adapter(stage):
+    await stage.install_gateway_api()
+    await stage.pod("b-1")
+    await stage.adapter(labels={"model.aibrix.ai/name": "sql"})
+    grant = routes.grant_name(stage.namespace)
+
+    async def are_there():
+        found = await stage.exists(HTTP_ROUTES, "sql-router", "aibrix-system")
+        return found and await stage.exists(REFERENCE_GRANTS, grant)
+
+    await stage.until(are_there, "route and grant are made")
+    await stage.delete()
+    await stage.until(stage.none_left, "the adapter is gone")
+    assert not await stage.exists(HTTP_ROUTES, "sql-router", "aibrix-system")
+    assert not await stage.exists(REFERENCE_GRANTS, grant)
+
+
+def test_all_rights_were_used_and_none_was_denied(request, plane):
+    assert_least_rights(request, plane, GRANTS, options=OPTIONS)

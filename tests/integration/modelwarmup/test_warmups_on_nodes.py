@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from suite_rights import assert_least_rights
 from warmup_stage import ENABLED, FAILS, POOL, SLOW, UNPULLABLE, in_force, told
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import EVENTS, JOBS, MODEL_WARMUPS, NAMESPACES, NODES, Resource
+from aibrix_operator.modelwarmup.grants import GRANTS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -368,3 +370,7 @@ async def _ends_with_42(stage, pod):
     ended = {"terminated": {"exitCode": 42, "reason": "Error", "message": message}}
     status = {"name": "weights-0", "image": SLOW, "imageID": "i", "ready": False, "restartCount": 0, "state": ended}
     await stage.kubelets._say(pod, "Failed", [status])
+
+
+def test_all_rights_were_used_and_none_was_denied(request, plane):
+    assert_least_rights(request, plane, GRANTS)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shutil
+import ssl
 
+import aiohttp
 import pytest
 from storm_cluster import PODS, PODSETS, REVISIONS, ROLESETS, SERVICES, STORMSERVICES, role, storm
 from storm_stage import NAMESPACES, Stage, account, gone, registered
+from suite_rights import assert_least_rights
 from typer.testing import CliRunner
 
 from aibrix_operator import rollouts
@@ -17,7 +21,9 @@ from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Object, Resource
 from aibrix_operator.sandbox import crds, rights
+from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.crds import CRDS
+from aibrix_operator.stormservice.grants import GRANTS
 from bench.fleet.fake_nodes import NODES, FakeNodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -26,6 +32,8 @@ TLS_ENDS_S = 0.25
 """As aiohttp's documentation has it: a session that is closed leaves its TLS connections to the loop for a moment."""
 
 EVENTS = Resource("", "v1", "events")
+OPTIONS = ("volcano",)
+"""Choices in the chart's values that the operator has its rights by."""
 VOLCANO = Resource("scheduling.volcano.sh", "v1beta1", "podgroups")
 
 
@@ -40,7 +48,7 @@ async def stage(whole_plane, operator_process, prepared, request):
     async with await Cluster.connect(whole_plane.kubeconfig) as cluster:
         if not prepared:
             await crds.apply_crds(cluster)
-            await rights.grant(cluster)
+            await rights.grant(cluster, OPTIONS)
             rights.write_kubeconfigs(whole_plane)
             operator_process.start()
         if operator_process.process is None:
@@ -261,6 +269,90 @@ async def test_podgroups_are_made_once_their_definition_is_installed(stage):
     assert group["spec"] == {"minMember": 2}
     pods = await stage.list(PODS, **{"storm-service-name": "after"})
     assert {p["spec"]["schedulerName"] for p in pods} == {"volcano"}
+    tampered, taken = await stage.list(VOLCANO)
+    await _patch(stage, VOLCANO, tampered, {"spec": {"minMember": 7}})
+    await _patch(stage, VOLCANO, taken, {"metadata": {"labels": None, "ownerReferences": None}})
+    await stage.until(lambda: _is_told(stage, taken))  # PodGroups are looked at every 15 s
+    await stage.until(lambda: _has_min_member(stage, tampered))
+
+
+async def _has_min_member(stage: Stage, group: Object) -> bool:
+    found = await stage.get(VOLCANO, group["metadata"]["name"])
+    return bool(found["spec"] == group["spec"])
+
+
+async def _patch(stage: Stage, resource: Resource, obj: Object, change: Object) -> None:
+    await stage.cluster.patch(resource, stage.namespace, obj["metadata"]["name"], change)
+
+
+async def _is_told(stage: Stage, taken: Object) -> bool:
+    """A RoleSet says that this name is in use."""
+    conditions = [c for r in await stage.list(ROLESETS) for c in r.get("status", {}).get("conditions", ())]
+    return any(f'"{taken["metadata"]["name"]}" already exists' in c.get("message", "") for c in conditions)
+
+
+async def test_names_that_others_have_are_told_and_used_again_once_they_are_free(stage):
+    await stage.apply(storm("pd", role("a", 1, stateful=True), role("b", 1, podGroupSize=2), mode="Pooled"))
+    await stage.ready()
+    [pod] = await stage.list(PODS, **{"role-name": "a"})
+    [podset] = await stage.list(PODSETS)
+    for resource, taken in ((PODS, pod), (PODSETS, podset)):
+        await _patch(stage, resource, taken, {"metadata": {"ownerReferences": None}})
+        await stage.until(lambda taken=taken: _is_told(stage, taken))
+        await stage.cluster.delete(resource, stage.namespace, taken["metadata"]["name"])
+        await stage.until(lambda resource=resource, taken=taken: _is_another(stage, resource, taken), 60)
+    await stage.ready()
+    [revision] = await stage.list(REVISIONS)
+    revision["metadata"].pop("ownerReferences")
+    # Whole, and as our client writes it: a patch would change the bytes of its data, which are immutable.
+    whole = {**revision, "apiVersion": "apps/v1", "kind": "ControllerRevision"}
+    await stage.cluster.replace(REVISIONS, stage.namespace, revision["metadata"]["name"], whole)
+    await stage.until(lambda: _has_collided(stage))
+    assert (await stage.ready())["status"]["currentRevision"] != revision["metadata"]["name"]
+
+
+async def _is_another(stage: Stage, resource: Resource, former: Object) -> bool:
+    try:
+        found = await stage.get(resource, former["metadata"]["name"])
+    except errors.NotFound:
+        return False
+    return bool(found["metadata"]["uid"] != former["metadata"]["uid"])
+
+
+async def _has_collided(stage: Stage) -> bool:
+    return bool((await stage.get(STORMSERVICES, "pd"))["status"].get("collisionCount") == 1)
+
+
+async def test_a_revision_of_another_client_gets_a_new_number_and_old_ones_go(stage, whole_plane):
+    await stage.apply(storm("pd", role("a", 1), mode="Pooled"))
+    first = (await stage.ready())["status"]["currentRevision"]
+    await stage.set_images("pd", "engine:2")
+    second = (await stage.ready())["status"]["currentRevision"]
+    body = await stage.get(REVISIONS, first)
+    await stage.cluster.delete(REVISIONS, stage.namespace, first)
+    await _create_as_go_does(whole_plane, stage.namespace, body)
+    await stage.set_images("pd", "engine:1")
+    await stage.ready()
+    numbers = {r["metadata"]["name"]: r["revision"] for r in await stage.list(REVISIONS)}
+    assert numbers == {first: 3, second: 2}
+    await stage.edit("pd", revisionHistoryLimit=0)
+    await stage.until(lambda: _has_one_revision(stage, first))
+
+
+async def _create_as_go_does(plane: ControlPlane, namespace: str, body: Object) -> None:
+    """Without blanks between tokens: the data of a revision are immutable byte by byte."""
+    kept = {key: body["metadata"][key] for key in ("name", "labels", "ownerReferences")}
+    whole = {**body, "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": kept}
+    trust = ssl.create_default_context(cadata=plane.authority.certificate.decode())
+    headers = {"Authorization": f"Bearer {plane.token}", "Content-Type": "application/json"}
+    url = f"{plane.url}/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
+    text = json.dumps(whole, separators=(",", ":"))
+    async with aiohttp.ClientSession() as session, session.post(url, data=text, headers=headers, ssl=trust) as answer:
+        assert answer.status == 201, await answer.text()
+
+
+async def _has_one_revision(stage: Stage, name: str) -> bool:
+    return [r["metadata"]["name"] for r in await stage.list(REVISIONS)] == [name]
 
 
 def _volcano() -> Object:
@@ -367,3 +459,9 @@ async def test_a_deleted_namespace_goes(stage):
 
 async def _is_empty(stage: Stage) -> bool:
     return await stage.versions() == {}
+
+
+def test_all_rights_were_used_and_none_was_denied(request, whole_plane):
+    # Asked for only when somebody else makes the Service between our last look and our own create.
+    out_of_reach = [("", "services", "get")]
+    assert_least_rights(request, whole_plane, GRANTS, options=OPTIONS, out_of_reach=out_of_reach)

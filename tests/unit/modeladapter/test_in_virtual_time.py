@@ -242,6 +242,38 @@ def test_a_route_comes_and_goes_with_the_adapter_and_the_grant_with_the_last():
     play(story)
 
 
+def test_a_missing_right_to_make_routes_is_told_once_seldom_asked_again_and_delays_nothing():
+    async def story(cluster):
+        asked, is_given = [], False
+
+        def forbid(verb, resource, name, body):
+            if resource != HTTP_ROUTES or is_given:
+                return None
+            asked.append(verb)
+            return errors.Denied("forbidden", status=403)
+
+        cluster.store.fault = forbid
+        cluster.pod("b-1")
+        for name in ("sql", "law"):
+            cluster.adapter(name, labels={names.MODEL_LABEL: name})
+        await cluster.run(290)
+        assert cluster.is_ready()
+        assert asked == ["get", "get"]
+        message = (
+            "HTTPRoutes and ReferenceGrants may not be written: "
+            "the chart's value modelAdapters.httpRoutes gives the right"
+        )
+        assert cluster.events("HTTPRouteForbidden") == [("HTTPRouteForbidden", message)] * 2
+        cluster.store.delete(MODEL_ADAPTERS, ("default", "sql"))
+        await cluster.run(2)
+        assert cluster.find(MODEL_ADAPTERS, "sql") is None
+        is_given = True
+        await cluster.run(30)
+        assert cluster.names_of(HTTP_ROUTES) == ["law-router"]
+
+    play(story)
+
+
 def test_a_pod_that_is_replaced_under_its_name_is_loaded_anew():
     async def story(cluster):
         cluster.pod("b-1")

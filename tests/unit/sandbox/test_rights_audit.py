@@ -8,7 +8,13 @@ import yaml
 from aibrix_operator.cluster.grant import Grant
 from aibrix_operator.sandbox import rights_audit
 
-GRANTS = {"operator": (Grant("", "pods", ("list", "watch")), Grant("g", "things/status", ("patch",)))}
+GRANTS = {
+    "operator": (
+        Grant("", "pods", ("list", "watch")),
+        Grant("g", "things/status", ("patch",)),
+        Grant("g", "podgroups", ("list",), option="gangs"),
+    )
+}
 ACCOUNTS = {"op": "operator"}
 
 
@@ -32,7 +38,7 @@ def test_what_is_used_and_granted_is_least():
     assert not rights_audit.is_unused(found, GRANTS)
     assert rights_audit.report(found, GRANTS).splitlines() == [
         "operator: 3 granted, 3 of them used",
-        "3 pairs of verb and resource in all",
+        "pairs of verb and resource by default: operator 3; more with gangs 1",
     ]
 
 
@@ -44,7 +50,7 @@ def test_what_is_denied_or_never_used_is_named():
         "operator: 3 granted, 2 of them used",
         "  denied 1 times: get secrets",
         "  granted and not used: watch pods",
-        "3 pairs of verb and resource in all",
+        "pairs of verb and resource by default: operator 3; more with gangs 1",
     ]
 
 
