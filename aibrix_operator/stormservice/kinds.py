@@ -128,8 +128,8 @@ class PodSetKind(_Performs):
 
     def decide(self, snapshot: Snapshot, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
         """One pass."""
-        memory = memory.hear(snapshot.finished, now.monotonic_s)
         podset: PodSet = snapshot.view.podset
+        memory = memory.hear(snapshot.finished, podset.uid, now.monotonic_s)
         refusal = problems(snapshot.finished, podset.uid)
         try:
             strategy = podset.spec.scheduling_strategy
@@ -168,8 +168,8 @@ class RoleSetKind(_Performs):
 
     def decide(self, snapshot: Snapshot, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
         """One pass."""
-        memory = memory.hear(snapshot.finished, now.monotonic_s)
         roleset: RoleSet = snapshot.view.roleset
+        memory = memory.hear(snapshot.finished, roleset.uid, now.monotonic_s)
         error = problems(snapshot.finished, roleset.uid) or (memory.groups.refusal if memory.groups is not None else "")
         try:
             strategy = roleset.spec.scheduling_strategy

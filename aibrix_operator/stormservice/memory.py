@@ -48,15 +48,15 @@ class Memory:
     groups_s: float = -inf
     """When they were read."""
 
-    def hear(self, finished: Sequence[Finished], now_s: float) -> Memory:
-        """What ended since the last pass."""
+    def hear(self, finished: Sequence[Finished], uid: str, now_s: float) -> Memory:
+        """What ended since the last pass over the object with that UID."""
         memory = self
         for one in finished:
             what = one.step.what if isinstance(one.step, Call) else None
             if isinstance(what, ReadGroups) and isinstance(one.value, PodGroups):
                 memory = replace(memory, groups=one.value, groups_s=now_s)
-            elif what is None and one.refusal is not None and _is_about_groups(one.step):
-                memory = replace(memory, groups=PodGroups(Served.YES, refusal=str(one.refusal)), groups_s=now_s)
+            elif what is None and _is_about_groups(one.step) and (refusal := problems([one], uid)):
+                memory = replace(memory, groups=PodGroups(Served.YES, refusal=refusal), groups_s=now_s)
         return replace(memory, gates=tuple(g for g in memory.gates if now_s - g[2] < GATE_AGAIN_S))
 
     def next_look(self, owner: Seen, kind: str, strategy: SchedulingStrategy | None, now_s: float) -> Call | None:

@@ -154,6 +154,30 @@ async def test_a_podgroup_that_is_refused_is_told_tried_at_each_look_and_holds_n
     assert conditions(cluster)[0] == ("True", "PodGroupSynced")
 
 
+@pytest.mark.acceptance("GG-02")
+@pytest.mark.parametrize("is_ours", [True, False], ids=["an earlier try of ours made it", "another has the name"])
+def test_a_podgroup_whose_name_is_taken_is_a_failure_only_where_another_has_it(is_ours):
+    @played()
+    async def story(cluster):
+        def taken(verb, resource, name, body):
+            if resource != GROUPS or verb != "create":
+                return None
+            cluster.store.lost = lambda *_: None
+            if not is_ours:
+                cluster.store.change(GROUPS, ("default", name), {"metadata": {"labels": None, "ownerReferences": []}})
+            return errors.AlreadyExists(f'"{name}" already exists', status=409)
+
+        cluster.store.lost = taken
+        cluster.apply(storm("pd", role("a", 2), roleset=VOLCANO))
+        await cluster.run(5)
+        expected = ("True", "PodGroupSynced") if is_ours else ("False", "PodGroupSyncFailed")
+        assert conditions(cluster)[0] == expected
+        await cluster.run(40)
+        assert conditions(cluster)[0] == expected
+
+    story()
+
+
 @pytest.mark.acceptance("GG-03")
 @played()
 async def test_a_group_of_pods_has_a_podgroup_of_its_own(cluster):
