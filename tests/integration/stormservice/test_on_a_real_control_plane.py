@@ -274,6 +274,12 @@ async def test_podgroups_are_made_once_their_definition_is_installed(stage):
     await _patch(stage, VOLCANO, taken, {"metadata": {"labels": None, "ownerReferences": None}})
     await stage.until(lambda: _is_told(stage, taken))  # PodGroups are looked at every 15 s
     await stage.until(lambda: _has_min_member(stage, tampered))
+    await stage.edit("after", replicas=0)
+    await stage.until(lambda: _is_left(stage, taken))
+
+
+async def _is_left(stage: Stage, group: Object) -> bool:
+    return [g["metadata"]["name"] for g in await stage.list(VOLCANO)] == [group["metadata"]["name"]]
 
 
 async def _has_min_member(stage: Stage, group: Object) -> bool:
