@@ -147,9 +147,17 @@ def differs(pod: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Whether writing ``status`` would change the Pod."""
     old = pod.get("status", {})
     mine = {key: value for key, value in status.items() if key != "conditions"}
-    if any(old.get(key) != value for key, value in mine.items()):
-        return True
-    return _verdicts(old) != _verdicts(status)
+    return not _is_said(mine, old) or _verdicts(old) != _verdicts(status)
+
+
+def _is_said(mine: Any, old: Any) -> bool:
+    """Whether ``old`` says all of ``mine``. What the API server adds, such as ``lastState: {}``, is no difference:
+    a status that never settles would be written again for ever."""
+    if isinstance(mine, Mapping) and isinstance(old, Mapping):
+        return all(key in old and _is_said(value, old[key]) for key, value in mine.items())
+    if isinstance(mine, list) and isinstance(old, list):
+        return len(mine) == len(old) and all(map(_is_said, mine, old))
+    return bool(mine == old)
 
 
 def _verdicts(status: Mapping[str, Any]) -> dict[str, str]:

@@ -45,6 +45,16 @@ def test_nothing_is_written_again_while_nothing_changes():
     assert not pod_status.differs(pod, running(pod, now=NOW))
 
 
+def test_what_the_api_server_adds_by_itself_is_not_written_again_for_ever():
+    pod = make_pod()
+    pod["status"] |= running(pod) | {"qosClass": "BestEffort"}
+    for container in pod["status"]["containerStatuses"]:
+        container["lastState"] = {}
+    assert not pod_status.differs(pod, running(pod, now=NOW))
+    del pod["status"]["containerStatuses"][0]["image"]
+    assert pod_status.differs(pod, running(pod, now=NOW))
+
+
 def test_a_condition_gets_a_new_time_only_when_it_flips():
     pod = make_pod()
     pod["status"] |= running(pod)
