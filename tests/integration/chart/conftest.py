@@ -1,4 +1,4 @@
-"""One API server for what Helm does to it, in namespaces of the chart's own."""
+"""An API server of its own for what Helm does to it: Helm takes over no definition that another test has made."""
 
 import json
 import ssl
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+
+from aibrix_operator.sandbox import binaries, control_plane
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "chart"))
 
@@ -45,9 +47,20 @@ class Api:
         return f"{root}/namespaces/{obj['metadata']['namespace']}/{plural}" if has_namespace else f"{root}/{plural}"
 
 
+@pytest.fixture(scope="package")
+def api_server(tmp_path_factory):
+    """A control plane without controllers."""
+    programs = binaries.find_binaries((binaries.ETCD, binaries.API_SERVER), report=print)
+    plane = control_plane.start_control_plane(
+        tmp_path_factory.mktemp("control-plane"), programs, with_controllers=False, dies_with_parent=True
+    )
+    yield plane
+    plane.stop()
+
+
 @pytest.fixture
 async def api(api_server):
-    trust = ssl.create_default_context(cadata=api_server.plane.authority.certificate.decode())
+    trust = ssl.create_default_context(cadata=api_server.authority.certificate.decode())
     headers = {"Authorization": f"Bearer {api_server.token}"}
     connector = aiohttp.TCPConnector(ssl=trust)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 import shutil
@@ -29,9 +30,17 @@ async def release(api_server, api):
     yield run
     if "aibrix" in helm("list", "-q", "--kubeconfig", str(api_server.kubeconfig), "--namespace", namespace):
         run("uninstall")
-    _, left = await api.ask("GET", f"{CRDS}?labelSelector=app.kubernetes.io/name%3Daibrix-operator")
-    for obj in left["items"]:
+    for obj in await definitions(api):
         await api.ask("DELETE", f"{CRDS}/{obj['metadata']['name']}")
+    async with asyncio.timeout(30):
+        while await definitions(api):  # noqa: ASYNC110 - the API server ends them in the background
+            await asyncio.sleep(0.1)
+
+
+async def definitions(api):
+    """What releases have left."""
+    _, found = await api.ask("GET", f"{CRDS}?labelSelector=app.kubernetes.io/name%3Daibrix-operator")
+    return found["items"]
 
 
 async def token_of(api, release):
