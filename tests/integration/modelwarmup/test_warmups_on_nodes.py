@@ -11,6 +11,7 @@ from warmup_stage import ENABLED, FAILS, POOL, SLOW, UNPULLABLE, in_force, told
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import EVENTS, JOBS, MODEL_WARMUPS, NAMESPACES, NODES, Resource
 from aibrix_operator.modelwarmup.grants import GRANTS
+from aibrix_operator.sandbox.kubectl import Kubectl
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -38,6 +39,16 @@ async def test_each_node_pulls_and_runs_what_it_is_to_have(stage):
     events, _ = await stage.cluster.list_all(EVENTS, stage.namespace)
     ours = {e["reason"] for e in events if e["involvedObject"]["kind"] == "ModelWarmup"}
     assert ours == {"Started", "Succeeded"}
+
+
+async def test_kubectl_waits_and_tells_progress_at_a_glance(stage, plane):
+    await stage.apply("plain", await stage.node("n1"), await stage.node("n2"))
+    kubectl, own = Kubectl(plane.kubeconfig), f"--namespace={stage.namespace}"
+    waiting = ("wait", "modelwarmup/plain", "--for=condition=Complete", "--timeout=60s", own)
+    assert "condition met" in await asyncio.to_thread(kubectl.run, *waiting)
+    head, row = (await asyncio.to_thread(kubectl.run, "get", "modelwarmups", own)).splitlines()
+    told_of = dict(zip(head.split(), row.split(), strict=False))
+    assert (told_of["PHASE"], told_of["PROGRESS"]) == ("Succeeded", "2/2")
 
 
 @pytest.mark.acceptance("MW-13")
