@@ -28,7 +28,7 @@ LEAST_RATE = 20.0
 """A machine that others use too reaches less than ``RATE``; this much shows that clients were answered all the time."""
 SPREAD_S, LIST_S = 5.0, 0.5
 """The second is what a list may take."""
-KINDS = ("pods", "modelclaims")
+KINDS = ("pods", "modelclaims", "modeladapters")
 FOLLOWING_WITHIN_S = 90.0
 """Its watch, and the operator's, try again after a pause that grows to 45 s; then a list has its moment."""
 
