@@ -48,6 +48,7 @@ class Group:
     """Claims that may go to the same Pods. What they have in common is computed once a pass for all of them."""
 
     pods: tuple[Pod, ...]
+    names: frozenset[str]
     freed_pass: int
     joined_pass: int
     wanted_gpus: int
@@ -88,6 +89,7 @@ class Placements:
         cards = [draft.card_memory(p) for p in pods]
         return Group(
             pods,
+            frozenset(p.name for p in pods),
             freed_pass=max((c.freed_pass for c in cards), default=0),
             joined_pass=max((c.joined_pass for c in cards), default=0),
             wanted_gpus=wanted_gpus,
@@ -171,7 +173,7 @@ class Placements:
         """Charge what was chosen, and leave the Pod to it: the next claim sees it once this one is recorded."""
         self.draft.seat(pod, claim.name, seat)
         for group in self.groups.values():
-            if pod in group.unsettled or all(p.name != pod for p in group.pods):
+            if pod in group.unsettled or pod not in group.names:
                 continue
             group.unsettled.add(pod)
             if group.offers is not None:
