@@ -4,7 +4,8 @@
 2. Finalizer. 3. Place: where it stays, is loaded, is let go. 4. Service and EndpointSlices. 5. Status and annotations.
 
 Routes follow what is there: a Pod is told of (``status.instances``) only when its engine has the adapter and the
-EndpointSlice has the Pod, and its engine is told to unload only when the status no longer tells of the Pod.
+EndpointSlice has the Pod, and its engine is told to unload only when gateways have had time to hear that the status no
+longer tells of the Pod, or that the adapter is being deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modeladapter import ConditionType, Reason
 from aibrix_operator.modeladapter import retries
 from aibrix_operator.modeladapter.holding import Held, Standing, held_by
-from aibrix_operator.modeladapter.memory import Memory, remember
+from aibrix_operator.modeladapter.memory import NOTICE_S, Memory, remember
 from aibrix_operator.modeladapter.placing import Placing, place
 from aibrix_operator.modeladapter.publish import Outcome, status_of
 from aibrix_operator.modeladapter.retries import Tries
@@ -90,8 +91,9 @@ def decide(snapshot: Snapshot, memory: Memory, now: datetime, policy: Policy) ->
             route_after_s = memory.route.again_at_s - snapshot.now_s
     steps += [Tell("Warning", Reason.LOST, f"pod {each.name} lost it, loading it again") for each in placing.lost]
     steps += [Load(each.pod.target, adapter.spec.artifact_url) for each in placing.loads]
-    steps += [Unload(each.pod.target) for each in placing.unloads]
-    waits = [placing.look_after_s, refused_for_s if refused_for_s > 0 else None, route_after_s]
+    unloads, unload_after_s = _unloads(snapshot, memory, placing.unloads)
+    steps += unloads
+    waits = [placing.look_after_s, refused_for_s if refused_for_s > 0 else None, route_after_s, unload_after_s]
     return Plan(tuple(steps), min((wait for wait in waits if wait is not None), default=None)), memory
 
 
@@ -186,19 +188,27 @@ def _retire(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -
         return Plan()
     since_s = memory.retiring_since_s or snapshot.now_s
     holders = [each for each in standings if _may_hold(adapter, each, since_s)]
-    steps: list[Step] = [Unload(each.pod.target) for each in holders if not each.is_in_flight]
+    steps, unload_after_s = _unloads(snapshot, memory, [each for each in holders if not each.is_in_flight])
     if _wants_route(adapter) and not memory.route.is_removed:
         # What kept it from being made does not keep it from being removed at once.
         is_failing = not (memory.route.is_made or memory.route.is_forbidden)
         wait_s = memory.route.again_at_s - snapshot.now_s if is_failing else 0.0
         if wait_s > 0:
-            return Plan(tuple(steps), wait_s)
+            return Plan(tuple(steps), wait_s if unload_after_s is None else min(wait_s, unload_after_s))
         if not snapshot.is_route_in_flight:
             steps.append(RemoveRoute())
-        return Plan(tuple(steps))
+        return Plan(tuple(steps), unload_after_s)
     if holders or any(each.is_in_flight for each in standings):
-        return Plan(tuple(steps))
+        return Plan(tuple(steps), unload_after_s)
     return Plan((RemoveFinalizer(),))
+
+
+def _unloads(snapshot: Snapshot, memory: Memory, standings: Sequence[Standing]) -> tuple[list[Step], float | None]:
+    """Those that are due, and after how many seconds the next is; None: no other."""
+    targets = [each.pod.target for each in standings]
+    left_s = {target.uid: memory.withdrawn_s[target.uid] + NOTICE_S - snapshot.now_s for target in targets}
+    waits = [seconds for seconds in left_s.values() if seconds > 0]
+    return [Unload(target) for target in targets if left_s[target.uid] <= 0], min(waits, default=None)
 
 
 def _wants_route(adapter: Adapter) -> bool:

@@ -21,6 +21,8 @@ class Word:
     ended_at_s: float
 
 
+NOTICE_S = 1.0
+"""How long gateways have to hear that a Pod is let go, as we do, before its engine is told to unload."""
 ROUTE_AGAIN_S = 300.0
 """How often it is looked whether somebody removed the HTTPRoute, of which no watch tells, or gave us the right."""
 ROUTE_RETRY_S = 10.0
@@ -50,6 +52,9 @@ class Memory:
     """Stands until Service and EndpointSlices are as wanted."""
     retiring_since_s: float | None = None
     """When its deletion was first seen, on the monotonic clock."""
+    withdrawn_s: Mapping[str, float] = field(default_factory=dict)
+    """When it was first seen that requests are not to go to a Pod: the status does not tell of it, or the adapter is
+    being deleted. On the monotonic clock."""
     generation: int = 0
     """Of the spec that was decided on last; 0: none yet."""
 
@@ -60,6 +65,8 @@ def remember(memory: Memory, snapshot: Snapshot) -> Memory:
     for call in snapshot.called:
         words[call.pod_uid] = Word(call.loads, call.verdict, call.artifact_url, call.message, call.ended_at_s)
     known = {pod.target.uid for pod in snapshot.pods}
+    told = () if snapshot.adapter.is_deleting else snapshot.adapter.status.instances
+    withdrawn = [pod.target.uid for pod in snapshot.pods if pod.name not in told]
     route, ended = memory.route, snapshot.route_called
     if ended is not None:
         is_done = not ended.error
@@ -71,5 +78,6 @@ def remember(memory: Memory, snapshot: Snapshot) -> Memory:
         route=route,
         refusal=snapshot.refusal or memory.refusal,
         retiring_since_s=memory.retiring_since_s if snapshot.adapter.is_deleting else None,
+        withdrawn_s={uid: memory.withdrawn_s.get(uid, snapshot.now_s) for uid in withdrawn},
         generation=memory.generation,
     )

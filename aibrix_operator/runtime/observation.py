@@ -105,6 +105,7 @@ class Observation:
 
     def _state(self, record: EngineRecord, probe: Probe, reading: GpuReading) -> ModelState:
         kv = self.kv(record)
+        is_alive = self.is_alive(record)
         return ModelState(
             model_name=record.model_name,
             artifact_url=record.artifact_url,
@@ -112,8 +113,8 @@ class Observation:
             port=record.port,
             ipc_name=record.ipc_name,
             phase=record.phase,
-            ready=probe.ready,
-            alive=self.is_alive(record),
+            ready=probe.ready and is_alive,  # it may have died since it was asked
+            alive=is_alive,
             restart_count=record.restart_count,
             last_error=record.last_error,
             last_transition=record.last_transition,
@@ -135,7 +136,7 @@ class Observation:
             port=record.port,
             ipc_name=record.ipc_name,
             phase=record.phase,
-            ready=ready,
+            ready=ready and self.is_alive(record),
             kv_used_bytes=max(kv.used_bytes, 0),
             kv_total_bytes=max(kv.capacity_bytes, 0),
         )

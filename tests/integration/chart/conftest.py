@@ -1,8 +1,9 @@
-"""An API server of its own for what Helm does to it: Helm takes over no definition that another test has made."""
+"""API servers of their own for what Helm does to them: Helm takes over no definition that another test has made."""
 
 import json
 import ssl
 import sys
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,21 +48,47 @@ class Api:
         return f"{root}/namespaces/{obj['metadata']['namespace']}/{plural}" if has_namespace else f"{root}/{plural}"
 
 
-@pytest.fixture(scope="package")
-def api_server(tmp_path_factory):
+@contextmanager
+def control_plane_in(directory):
     """A control plane without controllers."""
     programs = binaries.find_binaries((binaries.ETCD, binaries.API_SERVER), report=print)
-    plane = control_plane.start_control_plane(
-        tmp_path_factory.mktemp("control-plane"), programs, with_controllers=False, dies_with_parent=True
-    )
-    yield plane
-    plane.stop()
+    plane = control_plane.start_control_plane(directory, programs, with_controllers=False, dies_with_parent=True)
+    try:
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="package")
+def api_server(tmp_path_factory):
+    with control_plane_in(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
 
 
 @pytest.fixture
-async def api(api_server):
+def fresh_api_server(tmp_path_factory):
+    """Which no test has used."""
+    with control_plane_in(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
+
+
+@asynccontextmanager
+async def opened(api_server):
+    """The paths of ``api_server``."""
     trust = ssl.create_default_context(cadata=api_server.authority.certificate.decode())
     headers = {"Authorization": f"Bearer {api_server.token}"}
     connector = aiohttp.TCPConnector(ssl=trust)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
         yield Api(session, api_server.url, {})
+
+
+@pytest.fixture
+async def api(api_server):
+    async with opened(api_server) as paths:
+        yield paths
+
+
+@pytest.fixture
+async def fresh_api(fresh_api_server):
+    async with opened(fresh_api_server) as paths:
+        yield paths

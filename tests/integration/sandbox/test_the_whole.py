@@ -27,8 +27,11 @@ def test_the_claim_that_up_prints_gets_an_engine_that_ends_with_its_pod(sandbox,
     kubectl(sandbox, "apply", "-f", str(manifest))
     kubectl(sandbox, "wait", "modelclaim/qwen", "--for=jsonpath={.status.phase}=Active", "--timeout=60s")
 
+    # Not always the first of the range: another process of this machine may listen there on all addresses.
+    port = kubectl(sandbox, "get", "modelclaim/qwen", "-o", "jsonpath={.status.instances[0].port}").strip()
+
     def served() -> list[str]:
-        with urllib.request.urlopen(f"http://{pod.address}:20000/v1/models", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://{pod.address}:{port}/v1/models", timeout=2) as answer:
             return [model["id"] for model in json.loads(answer.read())["data"]]
 
     assert eventually(served) == ["qwen"]

@@ -12,7 +12,7 @@ from aibrix_operator.api.conditions import find_condition
 from aibrix_operator.api.modeladapter import ModelAdapterSpec, ModelAdapterStatus
 from aibrix_operator.modeladapter import steps as did
 from aibrix_operator.modeladapter.decide import decide
-from aibrix_operator.modeladapter.memory import Memory
+from aibrix_operator.modeladapter.memory import NOTICE_S, Memory
 from aibrix_operator.modeladapter.snapshot import (
     Adapter,
     Called,
@@ -173,10 +173,13 @@ class Play:
         return self.settle()
 
     def settle(self):
-        """Run passes until one plans nothing."""
+        """Run passes until one plans nothing, now and once gateways have had notice."""
         for _ in range(MOST_PASSES):
-            if not self.turn():
+            if self.turn():
+                continue
+            if self.look_after_s is None or self.look_after_s > NOTICE_S:
                 return self
+            self.now_s += self.look_after_s
         raise AssertionError(f"still planning after {MOST_PASSES} passes: {self.done[-6:]}")
 
     def start(self):

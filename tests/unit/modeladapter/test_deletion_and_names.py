@@ -6,7 +6,9 @@ import pytest
 from adapter_play import Play
 
 from aibrix_operator.api import names
+from aibrix_operator.modeladapter.memory import NOTICE_S
 from aibrix_operator.modeladapter.snapshot import Refusal, Verdict
+from aibrix_operator.modeladapter.steps import Unload
 
 ROUTED = {names.MODEL_LABEL: "sql"}
 
@@ -17,6 +19,27 @@ def test_each_instance_is_unloaded_once_and_then_it_is_gone():
     play.delete()
     assert (play.is_gone, play.holding()) == (True, set())
     assert [engine.unloads for engine in play.engines.values()] == [1, 1]
+
+
+def test_gateways_have_notice_before_an_engine_is_told():
+    play = Play(("b-1",)).start()
+    play.adapter = replace(play.adapter, is_deleting=True)
+    assert (play.turn(), play.look_after_s) == ([], NOTICE_S)
+    play.now_s += NOTICE_S / 2
+    assert (play.turn(), play.engines["b-1"].unloads) == ([], 0)
+    play.now_s += play.look_after_s
+    assert [type(step) for step in play.turn()] == [Unload]
+
+
+def test_gateways_have_notice_of_a_pod_that_is_let_go():
+    play = Play().start()
+    play.change_spec(replicas=1)
+    while play.turn():
+        pass
+    assert (len(play.status.instances), play.holding()) == (1, {"b-1", "b-2"})
+    assert 0 < play.look_after_s <= NOTICE_S
+    play.settle()
+    assert play.holding() == set(play.status.instances)
 
 
 @pytest.mark.acceptance("MA-41")

@@ -4,6 +4,7 @@ import pytest
 from adapter_play import Play
 
 from aibrix_operator.api import names
+from aibrix_operator.modeladapter.memory import NOTICE_S
 from aibrix_operator.modeladapter.snapshot import Verdict
 
 READY, AVAILABLE = "Ready", ("True", "ModelAdapterAvailable")
@@ -296,6 +297,7 @@ def test_an_edited_address_goes_from_pod_to_pod():
     least = 3
     for _ in range(30):
         play.turn()
+        play.now_s += NOTICE_S / 2
         play.listen()
         least = min(least, len(play.status.instances))
     assert least == 2

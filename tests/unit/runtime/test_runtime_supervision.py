@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from engine_records import make_record
@@ -26,6 +27,23 @@ async def test_an_engine_is_active_once_it_answers(bench):
 
 async def test_an_engine_that_answers_sick_keeps_booting(bench):
     assert (await bench.start_and_serve("sick")).phase is EnginePhase.BOOTING
+
+
+@pytest.mark.parametrize("reading", ["snapshot", "models"])
+async def test_an_engine_that_dies_just_after_its_answer_is_not_told_ready(bench, monkeypatch, reading):
+    record = await bench.start_and_serve()
+    door = bench.fleet.door(record)
+
+    async def answers_and_dies():
+        answer = await door.is_ready()
+        os.kill(record.process.pid, signal.SIGKILL)
+        await bench.until_dead(record.process.pid)
+        return answer
+
+    dying = SimpleNamespace(is_ready=answers_and_dies, metrics_page=door.metrics_page)
+    monkeypatch.setattr(bench.fleet, "door", lambda _: dying)
+    (state,) = (await getattr(bench.observation, reading)()).models
+    assert not state.ready
 
 
 async def test_a_killed_engine_is_started_again_when_its_time_has_come(bench):
