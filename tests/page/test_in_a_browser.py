@@ -42,6 +42,12 @@ CONTRASTS = """(() => {
   return found.sort((a, b) => a[0] - b[0]);
 })()"""
 
+# How many rules of axe hold, and where which does not.
+AXE = """axe.run(document, { resultTypes: ["violations"] }).then((found) => ({
+  passes: found.passes.length,
+  violations: found.violations.map((rule) => [rule.id, rule.help, rule.nodes.map((node) => node.html)]),
+}))"""
+
 
 @pytest.fixture(scope="module")
 def chromium():
@@ -94,6 +100,23 @@ async def test_a_screen_reader_finds_landmarks_tables_and_what_the_bars_say(chro
     assert "status" in [role for role, _ in roles]
     unnamed = [role for role, name in roles if role in ("button", "radio", "searchbox", "image") and not name]
     assert unnamed == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_no_barrier(chromium, look, scheme, width):
+    found = sorted((Path(__file__).parents[2] / ".cache" / "checks").glob("lib/python*/site-packages/*/axe.min.js"))
+    if not found:
+        pytest.skip("axe is not installed; `make checks` brings it")
+    async with serving(Shown(look)) as url, browser.tab(chromium) as tab:
+        await tab.look(scheme=scheme, width=width)
+        await shown(tab, url)
+        await tab.value("document.querySelector('[data-claim=\"default/mistral-24b\"]').click()")
+        await tab.until("document.querySelectorAll('tr.about table').length === 2")
+        await tab.value(f"{found[0].read_text()}; 0")
+        told = await tab.value(AXE)
+    assert told["violations"] == []
+    assert told["passes"] > 40
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
