@@ -19,7 +19,7 @@ from e2e.api import eventually
 from e2e.gateway import Gateway
 from e2e.gateway_stage import AMPLE, AWAKE, LOCAL, OPEN, Stage
 
-OUTAGE_S = float(os.environ.get("AIBRIX_OUTAGE_S", "10"))
+OUTAGE_S = float(os.environ.get("AIBRIX_OUTAGE_S", "30"))
 """``make soak`` makes each last for ten minutes."""
 HUNG_S = 3.0
 """Most of what can go wrong happens when it begins and when it ends."""

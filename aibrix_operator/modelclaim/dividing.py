@@ -15,6 +15,7 @@ from aibrix_operator.ledger import figures
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.accounts import Account, Sitting, by_claim
 from aibrix_operator.modelclaim.memory import Cause, Division, Stage
+from aibrix_operator.runtime_api.wire import EnginePhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ def advance(account: Account, division: Division) -> Progress:
             return Progress(None, writes=_take_back(division, sittings), failure=failure)
         division = dataclasses.replace(division, stage=Stage.RECORDING)
     if division.stage is Stage.RECORDING:
+        # A status write can be refused for long. Who restarted meanwhile is held to nothing any more.
+        failure = _escaped(division, sittings)
+        if failure:
+            return Progress(None, writes=_take_back(division, sittings), failure=failure)
         records = _records_due(division, sittings)
         if records:
             return Progress(division, records=records)
@@ -89,6 +94,18 @@ def _unconfirmed(division: Division, sittings: Mapping[str, Sitting]) -> str:
             return f"{model} did not take a KV limit of {figures.gib(target)}"
         if sitting.mapped_bytes > target:
             return f"{model} holds {figures.gib(sitting.mapped_bytes)}, past the {figures.gib(target)} it was given"
+    return ""
+
+
+def _escaped(division: Division, sittings: Mapping[str, Sitting]) -> str:
+    """Which engine has more than it is about to have recorded; empty for none. What boots gets its limit later."""
+    for claim, target in division.targets.items():
+        sitting = sittings.get(claim)
+        engine = None if sitting is None else sitting.engine
+        if sitting is None or engine is None or not engine.alive or engine.phase is EnginePhase.BOOTING:
+            continue
+        if max(sitting.limit_in_force, sitting.mapped_bytes) > target:
+            return f"{sitting.claim.model} is no longer held to {figures.gib(target)}"
     return ""
 
 

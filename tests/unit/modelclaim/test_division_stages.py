@@ -8,6 +8,7 @@ from builders import make_claim, make_engine, make_fleet, make_instance, make_po
 from aibrix_operator.modelclaim import dividing
 from aibrix_operator.modelclaim.accounts import open_accounts
 from aibrix_operator.modelclaim.memory import Cause, Stage
+from aibrix_operator.runtime_api.wire import EnginePhase
 
 
 def account(**engines):
@@ -65,6 +66,23 @@ def test_records_that_go_down_are_due_before_those_that_go_up_whatever_is_in_for
     recording = division(Stage.RECORDING, targets={"a": 400, "b": 400})
     assert dividing.advance(now, recording).records == {"a": 400}
     assert dividing.advance(account(a=(300, 400), b=(100, 100)), recording).records == {"b": 400}
+
+
+def test_who_is_above_its_target_again_before_its_record_is_written_fails_the_division():
+    """Its engine was started anew while the API server refused the status, and is held to nothing any more."""
+    recording = division(Stage.RECORDING, targets={"a": 200, "new": 200}, before={"a": 600}, shrunk={"a": 200})
+    progress = dividing.advance(account(a=(900, 600)), recording)
+    assert (progress.failure, progress.records) == ("a is no longer held to 0.0 GiB", {})
+    assert (progress.division, progress.writes) == (None, {"a": 600})
+    late = dividing.advance(account(a=(900, 200)), recording)
+    assert (late.failure, late.records, late.writes) == (progress.failure, {}, {"a": 200})
+
+
+@pytest.mark.parametrize("state", [{"phase": EnginePhase.BOOTING, "ready": False}, {"alive": False, "ready": False}])
+def test_who_boots_or_is_dead_is_recorded_without_a_limit_in_force(state):
+    pod = make_pod("warm-0", make_snapshot(make_engine("a", limit=900, **state)))
+    now = open_accounts(make_fleet(pod, make_claim("a", make_instance(limit=600))))["warm-0"]
+    assert dividing.advance(now, division(Stage.RECORDING, targets={"a": 200})).records == {"a": 200}
 
 
 def test_a_newcomer_is_recorded_with_what_goes_up():
