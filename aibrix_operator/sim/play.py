@@ -17,6 +17,7 @@ import gc
 import logging
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class Outcome:
 
     seed: int
     violations: tuple[str, ...]
-    """Laws broken, errors logged, and what had not settled after the calm; one sentence each."""
+    """Laws broken, errors logged, what was raised, and what had not settled after the calm; one sentence each."""
     story: tuple[str, ...]
     """What happened, with the virtual second."""
     happened: Counter[str]
@@ -72,6 +73,7 @@ def play(
 ) -> Outcome:
     """Play one schedule. ``faults`` None: those that the seed draws. ``only``: the numbers of the actions to play.
 
+    What the play itself raises is a violation too: one seed must not take the figures of all others with it.
     Raises ``schedule.UnknownFaults``.
     """
     actions = tuple(a for a in plan(seed, faults) if only is None or a.number in only)
@@ -88,6 +90,8 @@ def play(
         loop.run(_run(player, actions, operators_of(seed, faults), calm_s))
     except (loop.Livelock, loop.Deadlock) as error:
         player.violations.append(str(error))
+    except Exception as error:
+        player.violations.append(_told(error))
     finally:
         logger.setLevel(level)
         logger.removeHandler(errors)
@@ -96,6 +100,12 @@ def play(
             gc.enable()
     player.violations += errors.texts
     return player.outcome(actions, time.process_time() - began_s)
+
+
+def _told(error: Exception) -> str:
+    """What the play raised, in a line of its own by which failures are told apart, and where."""
+    what = str(error).partition("\n")[0]
+    return f"the play raised {type(error).__name__}: {what}\n{''.join(traceback.format_exception(error))}"
 
 
 class _Errors(logging.Handler):
@@ -118,7 +128,8 @@ async def _run(player: Player, actions: Sequence[Action], operators: int, calm_s
             await player.calm(cluster, calm_s)
         except LawBroken as error:
             player.violations += str(error).splitlines()
-        player.sum_up(cluster)
+        finally:
+            player.sum_up(cluster)
 
 
 class Player:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from aibrix_operator.api import names
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object
+from aibrix_operator.modelclaim.parse import parse_claim
 from aibrix_operator.sim.happening import Stage, fault
 from aibrix_operator.sim.happenings.users import apply
 from aibrix_operator.sim.world import NAMESPACE
@@ -63,11 +64,15 @@ def status_wiped(stage: Stage) -> None:
         _each_minute(stage, lambda: _set_status(stage, claim, {}))
 
 
+def _has_record(stage: Stage, claim: str) -> bool:
+    """Whether the status names an instance, as far as it can be read: yet another hand may have been there before."""
+    return bool(parse_claim(stage.cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, claim]).status.instances)
+
+
 @fault("forged-record", 1)
 def record_forged(stage: Stage) -> None:
     """Somebody writes another KV limit, port or phase into a claim's record, or the record twice."""
-    claims = [c for c in stage.claims() if stage.cluster.status(c).instances]
-    claim = stage.pick(claims)
+    claim = stage.pick([c for c in stage.claims() if _has_record(stage, c)])
     if claim is None:
         return
     obj = stage.cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, claim]
