@@ -1,19 +1,21 @@
 """The objects of our own kinds: listed at the start of a process and of a term, and anew now and then.
 
 kopf tells of their changes, but not of an object that vanished while its watch was away. A kind whose definition the
-cluster lacks (they are upgraded later, say) has no objects and holds nothing up; it is asked for until it is there.
+cluster lacks (they are upgraded later, say) has no objects and holds nothing up; it is asked for until it is there, and
+has a watch of ours from then on. kopf looks for it when its definition changes, and misses it where the API server's
+discovery is behind; without rights in the whole cluster it looks only as it starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
-from aibrix_operator.cluster.resource import Resource
-from aibrix_operator.cluster.watch import Watch, without_bookkeeping
+from aibrix_operator.cluster.resource import Object, Resource
+from aibrix_operator.cluster.watch import Change, Watch, without_bookkeeping
 from aibrix_operator.controller.controller import Feed
 
 log = logging.getLogger(__name__)
@@ -32,13 +34,10 @@ class OwnKinds:
         cluster: Cluster,
         namespace: str | None,
         feeds: Mapping[Resource, Sequence[Feed]],
-        appeared: Callable[[Resource], None],
     ) -> None:
-        """``appeared`` is told of a kind that was missing and is installed now, after its first list."""
         self.feeds = feeds
         self._cluster = cluster
         self._namespace = namespace
-        self._appeared = appeared
         self._missing: set[Resource] = set()
         self._listed = {resource: asyncio.Event() for resource in feeds}
 
@@ -55,9 +54,23 @@ class OwnKinds:
     async def follow(self, resource: Resource) -> None:
         """List it now, and anew now and then, until cancelled."""
         while True:
+            was_missing = resource in self._missing
             await self.list_anew(resource)
             self._listed[resource].set()
+            if was_missing and resource not in self._missing:
+                await self._watch(resource)
             await asyncio.sleep(MISSING_S if resource in self._missing else RESYNC_S)
+
+    async def _watch(self, resource: Resource) -> None:
+        def changed(change: Change, old: Object | None, new: Object | None) -> None:
+            for feed in self.feeds[resource]:
+                feed.changed(change, old, new)
+
+        def listed(objects: Collection[Object], version: int) -> None:
+            for feed in self.feeds[resource]:
+                feed.listed(objects, version)
+
+        await Watch(self._cluster, resource, namespace=self._namespace, on_event=changed, on_list=listed).run()
 
     async def list_anew(self, resource: Resource) -> None:
         """Tell the feeds what the API server has now, however long it takes to say so."""
@@ -79,7 +92,6 @@ class OwnKinds:
             if resource in self._missing:
                 self._missing.discard(resource)
                 log.info("%s.%s are installed now", resource.plural, resource.group)
-                self._appeared(resource)
             return
 
     async def run_once_installed(self, watch: Watch) -> None:

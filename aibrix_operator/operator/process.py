@@ -141,8 +141,8 @@ class _Replica:
         controllers = hosted.controllers
         self.settings = settings
         self.is_to_end = asyncio.Event()
-        """Something failed that nothing else can make up for, or kopf has to start anew."""
-        self.own = OwnKinds(parts.cluster, settings.namespace, feeds_of(controllers), self._appeared)
+        """Something failed that nothing else can make up for."""
+        self.own = OwnKinds(parts.cluster, settings.namespace, feeds_of(controllers))
         self._recorder = parts.recorder
         self._elector = elector
         self._hosted = hosted
@@ -189,12 +189,6 @@ class _Replica:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s failed, so this replica ends", task.get_name(), exc_info=error)
             self._failure = self._failure or error
-            self.is_to_end.set()
-
-    def _appeared(self, resource: Resource) -> None:
-        """kopf looks for new definitions itself where it may see the whole cluster, and else only as it starts."""
-        if self.settings.namespace is not None:
-            log.info("this replica ends, to be started again with %s", resource.plural)
             self.is_to_end.set()
 
     async def _fill(self) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from typing import ClassVar
 
 import pytest
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, MODEL_WARMUPS, key_of
+from aibrix_operator.cluster.watch import Change
 from aibrix_operator.operator import own_kinds
 from aibrix_operator.operator.own_kinds import OwnKinds
 from aibrix_operator.operator.process import feeds_of
@@ -41,6 +43,9 @@ class Feed:
     def listed(self, objects, version):
         self.told.append(([key_of(obj) for obj in objects], version))
 
+    def changed(self, change, old, new):
+        self.told.append((change, old, new))
+
 
 def in_virtual_time(story):
     def test():
@@ -50,36 +55,64 @@ def in_virtual_time(story):
     return test
 
 
+class Watch:
+    """In the place of ours: what it was made with, and whether it runs."""
+
+    made: ClassVar[list["Watch"]] = []
+
+    def __init__(self, cluster, resource, *, namespace, on_event, on_list):
+        self.resource, self.on_event, self.on_list, self.runs = resource, on_event, on_list, False
+        self.made.append(self)
+
+    async def run(self):
+        self.runs = True
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+def watches(monkeypatch):
+    monkeypatch.setattr(own_kinds, "Watch", Watch)
+    monkeypatch.setattr(Watch, "made", [])
+    return Watch.made
+
+
 def own(server, *resources):
-    appeared = []
     feeds = {resource: [Feed()] for resource in resources}
-    return OwnKinds(server, None, feeds, appeared.append), feeds, appeared
+    return OwnKinds(server, None, feeds), feeds
 
 
-@in_virtual_time
-async def test_a_missing_kind_holds_nothing_up_and_is_taken_up_when_it_appears():
-    server = Server()
-    kinds, feeds, appeared = own(server, MODEL_CLAIMS, MODEL_WARMUPS)
-    tasks = [asyncio.create_task(kinds.follow(resource)) for resource in feeds]
-    await kinds.wait_until_listed()
-    assert kinds.missing == ["modelwarmups"]
-    assert feeds[MODEL_CLAIMS][0].told == [([("n", "a")], 17)]
-    await asyncio.sleep(3 * own_kinds.MISSING_S)
-    server.objects[MODEL_WARMUPS] = []
-    await asyncio.sleep(own_kinds.MISSING_S + 1)
-    assert (kinds.missing, appeared) == ([], [MODEL_WARMUPS])
-    assert feeds[MODEL_WARMUPS][0].told == [([], 17)]
-    await asyncio.sleep(own_kinds.RESYNC_S)
-    assert (len(feeds[MODEL_WARMUPS][0].told), appeared) == (2, [MODEL_WARMUPS])
-    for task in tasks:
-        task.cancel()
+def test_a_missing_kind_holds_nothing_up_and_is_listed_and_watched_when_it_appears(watches):
+    async def story():
+        server = Server()
+        kinds, feeds = own(server, MODEL_CLAIMS, MODEL_WARMUPS)
+        tasks = [asyncio.create_task(kinds.follow(resource)) for resource in feeds]
+        await kinds.wait_until_listed()
+        assert kinds.missing == ["modelwarmups"]
+        assert feeds[MODEL_CLAIMS][0].told == [([("n", "a")], 17)]
+        await asyncio.sleep(3 * own_kinds.MISSING_S)
+        server.objects[MODEL_WARMUPS] = []
+        await asyncio.sleep(own_kinds.MISSING_S + 1)
+        assert kinds.missing == []
+        told = feeds[MODEL_WARMUPS][0].told
+        assert told == [([], 17)]
+        (watch,) = watches
+        assert (watch.resource, watch.runs) == (MODEL_WARMUPS, True)
+        watch.on_event(Change.DELETED, {"a": 1}, None)
+        watch.on_list([{"metadata": {"name": "b", "namespace": "n"}}], 18)
+        assert told[1:] == [(Change.DELETED, {"a": 1}, None), ([("n", "b")], 18)]
+        await asyncio.sleep(own_kinds.RESYNC_S)
+        assert len(feeds[MODEL_CLAIMS][0].told) == 2  # kopf watches it, and it is listed now and then
+        for task in tasks:
+            task.cancel()
+
+    loop.run(story())
 
 
 def test_it_is_said_once(caplog):
     caplog.set_level(logging.INFO, "aibrix_operator")
 
     async def story():
-        kinds, _, _ = own(Server(), MODEL_WARMUPS)
+        kinds, _ = own(Server(), MODEL_WARMUPS)
         for _ in range(3):
             await kinds.list_anew(MODEL_WARMUPS)
 
@@ -93,7 +126,7 @@ def test_it_is_said_once(caplog):
 async def test_a_server_that_is_away_is_asked_until_it_answers():
     server = Server()
     server.problems = [errors.Unavailable("away"), errors.Denied("not yet")]
-    kinds, feeds, _ = own(server, MODEL_CLAIMS)
+    kinds, feeds = own(server, MODEL_CLAIMS)
     await kinds.list_anew(MODEL_CLAIMS)
     assert len(server.lists) == 3
     assert len(feeds[MODEL_CLAIMS][0].told) == 1
@@ -103,15 +136,15 @@ async def test_a_server_that_is_away_is_asked_until_it_answers():
 async def test_the_watch_of_a_kind_that_a_cluster_may_lack_waits_for_it():
     server, began = Server(), asyncio.Event()
 
-    class Watch:
+    class Waiting:
         resource = MODEL_WARMUPS
 
         async def run(self):
             began.set()
             await asyncio.get_running_loop().create_future()
 
-    kinds, _, _ = own(server)
-    task = asyncio.create_task(kinds.run_once_installed(Watch()))
+    kinds, _ = own(server)
+    task = asyncio.create_task(kinds.run_once_installed(Waiting()))
     await asyncio.sleep(5 * own_kinds.MISSING_S)
     assert not began.is_set()
     server.problems = [errors.Unavailable("away")]
@@ -142,7 +175,7 @@ def test_what_is_no_answer_of_the_server_is_raised_or_waited_for(problem):
     """A fault of ours is not taken for a server that is away."""
     server = Server()
     server.problems = [problem]
-    kinds, feeds, _ = own(server, MODEL_CLAIMS)
+    kinds, feeds = own(server, MODEL_CLAIMS)
     if isinstance(problem, errors.ClusterError):
         loop.run(kinds.list_anew(MODEL_CLAIMS))
         assert feeds[MODEL_CLAIMS][0].told
