@@ -110,13 +110,19 @@ def _escaped(division: Division, sittings: Mapping[str, Sitting]) -> str:
 
 
 def _take_back(division: Division, sittings: Mapping[str, Sitting]) -> dict[str, int]:
-    """Where each shrunk engine goes back to: what it had, as far as its record allows."""
+    """Where each shrunk engine goes back to: what it had, as far as its record allows.
+
+    One that was shrunk to more than its record, which was about to go up, gets nothing: a write that arrived late may
+    have held it to the record meanwhile, and it would be grown past that.
+    """
     back = {}
     for claim, written in division.shrunk.items():
         sitting = sittings.get(claim)
         if sitting is not None and sitting.engine is not None:
             record = sitting.instance.kv_limit_bytes
-            back[claim] = ledger_division.take_back_bytes(division.before[claim], record, written)
+            limit = ledger_division.take_back_bytes(division.before[claim], record, written)
+            if not record or limit <= record:
+                back[claim] = limit
     return back
 
 

@@ -61,6 +61,13 @@ def test_what_was_shrunk_goes_back_as_far_as_its_record_allows():
     assert dividing.advance(now, shrunk).writes == {"a": 300, "b": 300}
 
 
+def test_who_was_shrunk_to_more_than_its_record_is_given_nothing_back():
+    """It booted under the default limit, and its record arrived late, below what the division was about to record."""
+    shrunk = division(targets={"a": 500, "b": 100}, before={"a": 1000, "b": 300}, shrunk={"a": 500, "b": 100})
+    progress = dividing.advance(account(a=(450, 450), b=(100, 300)), shrunk)
+    assert (progress.failure, progress.writes) == ("a did not take a KV limit of 0.0 GiB", {"b": 300})
+
+
 def test_records_that_go_down_are_due_before_those_that_go_up_whatever_is_in_force():
     now = account(a=(300, 600), b=(100, 100))
     recording = division(Stage.RECORDING, targets={"a": 400, "b": 400})
