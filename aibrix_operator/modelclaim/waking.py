@@ -61,9 +61,7 @@ def take_turns(account: Account, draft: Draft) -> Turn:
     if not requests:
         return Turn()
     if account.card is None:
-        why = f"its card cannot be accounted for: {account.hole or 'it has not been read yet'}"
-        kept = tuple(s for s in requests if not account.has_cards or _has_kept_seat(s, account.pod))
-        return Turn(grants=kept, waits=tuple((s, why) for s in requests if s not in kept))
+        return _turns_unjudged(account, requests)
     pod = account.pod
     card = Card(
         pod.name,
@@ -89,6 +87,18 @@ def take_turns(account: Account, draft: Draft) -> Turn:
     return Turn(tuple(grants), makes_room, tuple(waits), tuple(helpless))
 
 
+def _turns_unjudged(account: Account, requests: list[Sitting]) -> Turn:
+    """Of a card that cannot be judged: those whose seat was their own all the time, if all that is known fits."""
+    if not account.has_cards:
+        return Turn(grants=tuple(requests))
+    why = f"its card cannot be accounted for: {account.hole or 'it has not been read yet'}"
+    kept = tuple(s for s in requests if _has_kept_seat(s, account.pod))
+    waits = tuple((s, why) for s in requests if s not in kept)
+    if _is_overdrawn_by_the_known(account):
+        return Turn(waits=waits + tuple((s, NO_ROOM) for s in kept))
+    return Turn(grants=kept, waits=waits)
+
+
 def idle_neighbours(account: Account, draft: Draft) -> list[tuple[float, Sitting]]:
     """(idle seconds, sitting) of engines that may be put to sleep to make room, idle longest first."""
     lifecycle = None if account.pod.pool is None else account.pod.pool.lifecycle
@@ -112,6 +122,23 @@ def _has_kept_seat(sitting: Sitting, pod: Pod) -> bool:
     if sitting.limit_in_force >= 0:
         limit = min(limit, sitting.limit_in_force)
     return not pod.lends_seats and (seat is None or limit >= seat.kv_floor_bytes)
+
+
+def _is_overdrawn_by_the_known(account: Account) -> bool:
+    """Whether a card that cannot be judged is too small for what is known alone: everybody's seat, and limits in force
+    beyond the floors. A sleeper that was declared larger, or whose card is not divided for it yet, does not wake
+    because a neighbour's engine is still exiting."""
+    reading = account.pod.reading
+    assert reading.snapshot is not None, "a sleeper that was asked for was read"
+    usable = reading.snapshot.usable_bytes
+    most = usable if usable > 0 else reading.largest_bytes  # the most that was ever measured; 0: never
+    known = 0
+    for sitting in account.sittings:
+        seat, limit = sitting.claim.seat, sitting.limit_in_force
+        if sitting.is_charged and seat is not None:
+            limit = sitting.instance.kv_limit_bytes if limit < 0 else limit
+            known += seat.footprint_bytes + max(seat.kv_floor_bytes, limit)
+    return 0 < most < known
 
 
 def has_room(card: Card) -> bool:

@@ -42,7 +42,7 @@ from aibrix_operator.modelclaim.memory import (
 from aibrix_operator.modelclaim.placing import Placements
 from aibrix_operator.modelclaim.publish import Scheduled
 from aibrix_operator.modelclaim.snapshot import Pool
-from aibrix_operator.modelclaim.steps import Sleep
+from aibrix_operator.modelclaim.steps import Sleep, Wake
 from aibrix_operator.runtime_api.wire import EnginePhase
 
 LENDING = Pool(
@@ -151,6 +151,45 @@ class TestRequests:
             waking.wake_sleepers(draft.accounts["warm-0"], draft)
             assert (draft.cards["uid-of-warm-0"].divided_for == frozenset()) is is_forgotten
             assert draft.steps == []
+
+    @pytest.mark.parametrize(
+        ("neighbour", "in_force", "usable", "largest", "wakes"),
+        [
+            pytest.param(100, 300, 1100, 1100, True, id="there is room for all that is known"),
+            pytest.param(100, 300, 1099, 1099, False, id="a neighbour's limit leaves it a byte too little"),
+            pytest.param(300, 100, 1100, 1100, True, id="a neighbour whose limit is below its floor keeps that"),
+            pytest.param(300, 100, 1099, 1099, False, id="and it is a byte too little"),
+            pytest.param(100, -1, 1000, 1000, True, id="a neighbour without a segment may take its record"),
+            pytest.param(100, -1, 999, 999, False, id="and that is a byte too much"),
+            pytest.param(100, 300, -1, 1100, True, id="an unmeasured card that was large enough"),
+            pytest.param(100, 300, -1, 1099, False, id="an unmeasured card that was never large enough"),
+            pytest.param(100, 300, -1, 0, True, id="a card that was never measured"),
+            pytest.param(None, 300, 400, 400, True, id="a neighbour that declares nothing says nothing"),
+        ],
+    )
+    def test_on_a_card_that_cannot_be_judged_nobody_wakes_past_what_is_known(
+        self, neighbour, in_force, usable, largest, wakes
+    ):
+        seat = None if neighbour is None else Seat(400, neighbour)
+        other = make_claim("b", make_instance(limit=200), seat=seat)
+        engines = make_engine(phase=EnginePhase.SLEEPING, limit=100), make_engine("b", limit=in_force)
+        leaver = make_engine("c", EnginePhase.STOPPING)
+        pod = make_pod(snapshot=make_snapshot(*engines, leaver, usable=(usable,), total=(2000,)), annotations=ASKED)
+        pod = dataclasses.replace(pod, reading=dataclasses.replace(pod.reading, largest_bytes=largest))
+        request = dataclasses.replace(self.KNOWN, is_granted=True)
+        draft = make_draft(
+            seated(phase=InstancePhase.SLEEPING, limit=100), other, pod, claims={"a": ClaimMemory(wake_request=request)}
+        )
+        waking.wake_sleepers(draft.accounts["warm-0"], draft)
+        assert [type(step) for step in draft.steps] == ([Wake] if wakes else [])
+        assert draft.claims["uid-of-a"].wake_request.waits_for == ("" if wakes else waking.NO_ROOM)
+
+    def test_on_a_pod_without_cards_whoever_is_asked_for_wakes(self):
+        engine = make_engine(phase=EnginePhase.SLEEPING, limit=-1)
+        pod = make_pod(snapshot=make_snapshot(engine, usable=()), gpus=0, annotations=ASKED)
+        request = dataclasses.replace(self.KNOWN, is_granted=True)
+        draft = self.look(seated(phase=InstancePhase.SLEEPING, limit=0), pod, wake_request=request)
+        assert [type(step) for step in draft.steps] == [Wake]
 
     def test_a_seat_that_is_only_being_recorded_is_not_asked_for(self):
         claim = make_claim("a", writing_instances=(make_instance(),), is_writing=True)
