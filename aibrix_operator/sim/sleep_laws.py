@@ -31,6 +31,8 @@ class SleepLaws(Laws):
 
     operations: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     """(Pod UID, claim UID, request) → ids of the wakes that were sent for it."""
+    served: set[tuple[str, str]] = field(default_factory=set)
+    """(address, claim UID) of engines that were seen awake since they were last woken."""
     request_lasts_s: float = REQUEST_LASTS_S
     lent_s: float = float("-inf")
     """When a pool's policy last ceased to lend seats."""
@@ -50,6 +52,13 @@ class SleepLaws(Laws):
                     self.asked_s[new["metadata"]["uid"], key.removeprefix(names.WAKE_PREFIX), value] = now_s()
         if resource == PODS and verb == "annotate" and old is not None and new is not None:
             self._check_requests(old, new)
+
+    def answered(self, ip: str, snapshot: wire.Snapshot | None) -> None:
+        """A runtime answered the controller."""
+        Laws.answered(self, ip, snapshot)
+        for engine in () if snapshot is None else snapshot.models:
+            if engine.claim_ref is not None and engine.phase is EnginePhase.ACTIVE:
+                self.served.add((ip, engine.claim_ref.uid))
 
     def called(self, ip: str, request: wire.Request) -> None:
         """A call that changes something arrives at a runtime."""
@@ -85,10 +94,14 @@ class SleepLaws(Laws):
     def _check_wake(self, pod: Object, claim: Claim, told: list[Told], request: wire.WakeRequest) -> None:
         """A wake is asked for, is one operation, and finds its seat free with everybody held to what was planned."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        instance, value = claim.instance_on(name), request.operation_id.rpartition("/")[2]
-        if value != annotations_of(pod).get(names.wake_annotation(claim.name)) and not self._is_told_late(pod):
+        instance, asked = claim.instance_on(name), annotations_of(pod).get(names.wake_annotation(claim.name))
+        value, is_again = _request_of(request.operation_id, asked)
+        if value != asked and not self._is_told_late(pod):
             self._break(f"{claim.name} on {name} is woken, and nobody asks for it")
-        sent = self.operations[uid, claim.uid, value]
+        sent, seat = self.operations[uid, claim.uid, value], (address_of(pod), claim.uid)
+        if is_again and seat in self.served:
+            sent.clear()  # it was served, could not be taken off the Pod, and the engine sleeps again
+        self.served.discard(seat)
         sent.add(request.operation_id)
         if len(sent) > 1:
             self._break(f"{claim.name} on {name} is woken by {len(sent)} operations for one request")
@@ -175,3 +188,10 @@ def route_state(pod: Object, claim: Claim) -> RouteState | None:
         return parse_route(text).state
     except RouteError:
         return None
+
+
+def _request_of(operation_id: str, asked: str | None) -> tuple[str, bool]:
+    """The request that a wake is for, and whether it is the one on the Pod once more: then a time follows it."""
+    before, _, last = operation_id.rpartition("/")
+    is_again = asked is not None and before.endswith(f"/{asked}")
+    return (asked, True) if is_again and asked is not None else (last, False)

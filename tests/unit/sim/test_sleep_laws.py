@@ -2,7 +2,7 @@
 
 import pytest
 from simulated import CARD_24, GIB, model
-from sleepers import lending, seat_asleep
+from sleepers import claim_uid, lending, seat_asleep
 
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
@@ -61,3 +61,17 @@ def test_a_second_operation_for_one_request_is_caught():
         await wake(cluster, "sleeper", "two/at")
 
     assert "by 2 operations for one request" in broken_by(twice)
+
+
+@pytest.mark.parametrize("was_served", [True, False])
+def test_a_request_that_stayed_on_its_pod_is_one_more_once_it_was_served(was_served):
+    async def again(cluster):
+        cluster.request_wake("warm-0", "sleeper", "at")
+        await wake(cluster, "sleeper", "pod/claim/at")
+        if was_served:
+            cluster.laws.served.add(("10.0.0.1", claim_uid(cluster, "sleeper")))
+        await wake(cluster, "sleeper", "pod/claim/at/5000")
+
+    broken = broken_by(again)
+    assert "nobody asks for it" not in broken
+    assert ("by 2 operations for one request" in broken) is not was_served
