@@ -130,6 +130,7 @@ def _concerned(step: Step) -> Iterable[str] | None:
 def _drop_claim(claim: ClaimRef, world: World) -> None:
     """The API server says that the claim is gone, whatever the watch has missed."""
     key = (claim.namespace, claim.name)
+    world.claims.ended(key, claim.uid)  # what we wrote of it last goes too, or the next pass would find it again
     known = world.watched_claims.get(key)
     if known is not None and known["metadata"]["uid"] == claim.uid:
         del world.watched_claims[key]

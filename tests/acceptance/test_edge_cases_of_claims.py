@@ -346,3 +346,23 @@ async def test_mc46_two_refused_claims_do_not_wake_each_other(cluster):
     await cluster.run(15)
     assert len(starts(runtime)) <= 6
     assert cluster.status("a").phase == cluster.status("b").phase == ClaimPhase.FAILED
+
+
+@simulated
+async def test_a_claim_that_is_gone_before_the_watch_says_so_is_not_tried_again_and_again(cluster):
+    cluster.apply("a", "6Gi", "1Gi")
+    cluster.store.watch_delay_s = 20.0
+    await cluster.run(1)
+    assert cluster.status("a").phase == ClaimPhase.PENDING  # what we wrote, and the watch does not show yet
+    cluster.add_pod("warm-0", CARD_24)
+    tries = []
+
+    def gone_by_then(verb, resource, name, body):
+        if verb == "finalize":
+            tries.append(name)
+            if len(tries) == 1:
+                cluster.store.delete(MODEL_CLAIMS, (NAMESPACE, "a"))
+
+    cluster.store.fault = gone_by_then
+    await cluster.run(25)
+    assert tries == ["a"]
