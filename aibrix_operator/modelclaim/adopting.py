@@ -108,37 +108,47 @@ def _record(seat: Seat, stray: _Stray, claims: Mapping[str, Claim], draft: Draft
         return 0
     if find_hole(account.pod, account.sittings, ()):
         return None
-    mapped = max(engine.kv_used_bytes, 0)
-    room = snapshot.usable_bytes - _others_bytes(stray, claims, draft)
+    mapped, limit = max(engine.kv_used_bytes, 0), engine.kv_capacity_bytes
     lent = _lent_bytes(engine, account.pod)
     if lent is not None:
-        return mapped if lent <= room else None
+        is_held = 0 <= limit <= mapped
+        return mapped if lent <= snapshot.usable_bytes - _others_bytes(stray, claims, draft, is_held) else None
     least = max(seat.kv_floor_bytes, mapped)
-    record = min(max(engine.kv_capacity_bytes, least), room - seat.footprint_bytes)
+    wanted, room = max(limit, least), snapshot.usable_bytes - seat.footprint_bytes
+    if limit >= 0 and wanted <= room - _others_bytes(stray, claims, draft, is_held=True):
+        return wanted
+    record = min(wanted, room - _others_bytes(stray, claims, draft, is_held=False))
     return record if record >= least else None
 
 
-def _others_bytes(stray: _Stray, claims: Mapping[str, Claim], draft: Draft) -> int:
-    """What all others on the card have or may take: footprints, and the larger of record and limit in force."""
+def _others_bytes(stray: _Stray, claims: Mapping[str, Claim], draft: Draft, is_held: bool) -> int:
+    """What all others on the card have or may take: footprints, and the larger of record and limit in force.
+
+    ``is_held``: the stray is held to its record already, so that it takes nothing from anybody.
+    """
     account, hold = stray.account, draft.card_memory(stray.account.pod).hold
-    total = 0 if hold is None else hold.seat_bytes
+    pod, total = account.pod, 0 if hold is None else hold.seat_bytes
     for sitting in account.sittings:
         if sitting.is_charged:
-            record = sitting.instance.kv_limit_bytes
-            total += _charge(sitting.claim.seat, sitting.engine, record, account.pod)
+            # Of a write under way nobody knows yet whether it counts.
+            recorded = (i for i in sitting.claim.writing_instances if i.pod == pod.name)
+            record = max(i.kv_limit_bytes for i in (sitting.instance, *recorded))
+            total += _charge(sitting.claim.seat, sitting.engine, record, pod, is_held)
     for other in account.strangers:
         if other is not stray.engine and (other.alive or other.phase is not EnginePhase.FAILED):
             claim = None if other.claim_ref is None else claims.get(other.claim_ref.uid)
-            total += _charge(None if claim is None else claim.seat, other, 0, account.pod)
+            total += _charge(None if claim is None else claim.seat, other, 0, pod, is_held)
     return total
 
 
-def _charge(seat: Seat | None, engine: ModelState | None, record: int, pod: Pod) -> int:
-    lent = None if engine is None else _lent_bytes(engine, pod)
-    if lent is not None:
-        return lent
+def _charge(seat: Seat | None, engine: ModelState | None, record: int, pod: Pod, is_held: bool) -> int:
+    """A sleeper's seat is given away once its record says so: one that is to wake has it back, and one that just fell
+    asleep has it until its limit is lowered and recorded. Who is held to its record need not wait for the latter."""
     in_force = 0 if engine is None else engine.kv_capacity_bytes
     footprint, floor = (0, 0) if seat is None else (seat.footprint_bytes, seat.kv_floor_bytes)
+    lent = None if engine is None else _lent_bytes(engine, pod)
+    if lent is not None and (seat is None or record < floor or (is_held and 0 <= in_force < floor)):
+        return lent
     return footprint + max(record, in_force, floor)
 
 

@@ -8,6 +8,7 @@ from builders import SEAT, make_claim, make_draft, make_engine, make_instance, m
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import InstancePhase
 from aibrix_operator.api.pool_policy import Lifecycle, PoolPolicy
+from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim import adopting
 from aibrix_operator.modelclaim.dividing import Cause
 from aibrix_operator.modelclaim.memory import CardMemory, Division, Hold
@@ -88,6 +89,50 @@ def test_a_sleeper_that_lent_its_seat_needs_what_it_holds_asleep():
     assert found(make_claim(), neighbour[0], pod) == (make_instance(InstancePhase.SLEEPING, limit=0), False)
     pod = pod_with(asleep, neighbour[1], usable=(949,), pool=LENDING)
     assert found(make_claim(), neighbour[0], pod) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("limit", "record", "in_force", "usable", "expected"),
+    [
+        pytest.param(700, 0, 0, 1050, 700, id="it lent its seat: what it holds asleep is all it needs"),
+        pytest.param(701, 0, 0, 1050, 700, id="and a limit that is past the rest is cut to that"),
+        pytest.param(700, 100, 100, 1050, 350, id="it has its seat back, to wake"),
+        pytest.param(700, 100, 100, 799, None, id="and its seat leaves too little"),
+        pytest.param(700, 100, 0, 1050, 700, id="a seat on its way to be lent is not in the way of a limit that fits"),
+        pytest.param(701, 100, 0, 1050, 350, id="but one that is recorded is not given to whom no limit holds"),
+        pytest.param(-1, 100, 0, 799, None, id="nor to one without a segment"),
+    ],
+)
+def test_beside_a_sleeper_there_is_what_its_record_leaves(limit, record, in_force, usable, expected):
+    asleep = make_engine("b", EnginePhase.SLEEPING, limit=in_force, sleeping_footprint_bytes=50)
+    sleeper = make_claim("b", make_instance(InstancePhase.SLEEPING, limit=record), seat=Seat(300, 100))
+    pod = pod_with(make_engine(limit=limit), asleep, usable=(usable,), pool=LENDING)
+    adopted, _ = found(make_claim(), sleeper, pod)
+    assert (adopted and adopted.kv_limit_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "in_force", "fits"),
+    [
+        pytest.param(0, 0, True, id="it is held to what it maps"),
+        pytest.param(0, 100, False, id="it has its seat back, to wake"),
+        pytest.param(100, 0, False, id="it is not held to what it maps yet"),
+    ],
+)
+def test_a_sleeper_that_lent_its_seat_takes_none_that_is_recorded(limit, in_force, fits):
+    engines = [
+        make_engine(name, EnginePhase.SLEEPING, limit=kv, sleeping_footprint_bytes=50)
+        for name, kv in (("a", limit), ("b", in_force))
+    ]
+    neighbour = make_claim("b", make_instance(InstancePhase.SLEEPING, limit=100))
+    adopted, _ = found(make_claim(), neighbour, pod_with(*engines, usable=(449,), pool=LENDING))
+    assert (adopted is not None) is fits
+
+
+def test_what_a_write_under_way_records_is_left_to_its_claim():
+    grows = make_claim("b", make_instance(limit=200), is_writing=True, writing_instances=(make_instance(limit=400),))
+    pod = pod_with(make_engine(), make_engine("b"), usable=(1100,))
+    assert found(make_claim(), grows, pod)[0] == make_instance(InstancePhase.ACTIVATING, limit=100)
 
 
 def test_one_that_serves_comes_before_one_that_does_not():
