@@ -16,6 +16,7 @@ from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.modelclaim.steps import Deactivate, EventType, Note
 from aibrix_operator.modelclaim.waking import NO_ROOM, has_room
 from aibrix_operator.runtime_api import wire
+from aibrix_operator.runtime_api.wire import EnginePhase
 
 
 def is_moving(claim: Claim) -> bool:
@@ -61,15 +62,14 @@ def help_helpless(draft: Draft, placements: Placements, found: Findings) -> None
 
 
 def call_off(account: Account, sitting: Sitting, draft: Draft, found: Findings) -> Instance | None:
-    """The instance asleep again, if its card can take it back before anything was stopped; else None."""
-    instance, claim = sitting.instance, sitting.claim
-    if instance.phase is not InstancePhase.FAILED or instance.reason != Reason.NO_ROOM_TO_WAKE:
-        return None
-    if not sitting.is_asleep or account.card is None or claim.is_writing or not draft.is_free(account.pod):
+    """The instance as it was before its move, if the cause of that is gone before anything was stopped; else None."""
+    instance, claim, pod = sitting.instance, sitting.claim, account.pod
+    if instance.phase is not InstancePhase.FAILED or claim.is_writing or not draft.is_free(pod):
         return None  # the call under way may be the one that stops it
-    if account.pod.uid in draft.claim_memory(claim).asked_to_stop:
+    if pod.uid in draft.claim_memory(claim).asked_to_stop:
         return None
-    if not has_room(account.card.with_occupant(occupant(sitting, account.pod, False))):
+    back = _back_at(account, sitting)
+    if back is None:
         return None
     found.records.pop(claim.name, None)
     for name, other in draft.accounts.items():
@@ -77,9 +77,30 @@ def call_off(account: Account, sitting: Sitting, draft: Draft, found: Findings) 
         if division is not None and division.newcomer == claim.name:
             draft.remember_card(other.pod, division=None)
             draft.newcomers.pop(name, None)
-    message = f"model {claim.model} stays asleep on pod {account.pod.name}, whose card can take it back now"
+    if back is InstancePhase.SLEEPING and instance.reason:
+        message = f"model {claim.model} stays asleep on pod {pod.name}, whose card can take it back now"
+    else:
+        message = f"model {claim.model} stays on pod {pod.name}, where its engine runs"
     draft.note(claim, Note(EventType.NORMAL, Reason.MOVE_CALLED_OFF, message))
-    return instance.model_copy(update={"phase": InstancePhase.SLEEPING, "reason": ""})
+    assert sitting.engine is not None
+    return instance.model_copy(update={"phase": back, "reason": "", "port": sitting.engine.port})
+
+
+def _back_at(account: Account, sitting: Sitting) -> InstancePhase | None:
+    """The phase that a moving instance goes back to; None: its cause stands.
+
+    An engine that runs has nothing to move for: it was started again past us or woke after all, or another hand has
+    written that it failed. Its seat was charged all the time, and whether it may serve is judged as for any other.
+    """
+    engine, reason = sitting.engine, sitting.instance.reason
+    if engine is not None and engine.phase is EnginePhase.ACTIVE and engine.ready:
+        return InstancePhase.ACTIVATING
+    if not sitting.is_asleep or reason not in ("", Reason.NO_ROOM_TO_WAKE):
+        return None
+    if not reason:
+        return InstancePhase.SLEEPING
+    can_wake = account.card is not None and has_room(account.card.with_occupant(occupant(sitting, account.pod, False)))
+    return InstancePhase.SLEEPING if can_wake else None
 
 
 def has_left(claim: Claim, draft: Draft) -> bool:

@@ -44,7 +44,7 @@ def unsettled_figures(fleet: Fleet) -> list[str]:
         seated = [
             _Seated(c, i, _engine_of(c, pod)) for c in fleet.claims for i in c.status.instances if i.pod == pod.name
         ]
-        found += [sentence for one in seated for sentence in _not_served(one, pod)]
+        found += [sentence for one in seated for sentence in (*_not_served(one, pod), *_given_up(one, pod))]
         picture = _picture_of(pod, seated)
         if picture is not None:
             found += _undivided(picture) if picture.room_bytes >= 0 else []
@@ -91,6 +91,15 @@ def _not_served(one: _Seated, pod: Pod) -> list[str]:
         what = "no engine" if engine is None else f"an engine that is {engine.phase} on port {engine.port}"
         return [f"{one.claim.name} is active on {pod.name}:{one.instance.port}, and there is {what}"]
     return []
+
+
+def _given_up(one: _Seated, pod: Pod) -> list[str]:
+    """Nobody is failed whose engine runs, whoever wrote that it failed."""
+    engine = one.engine
+    is_up = engine is not None and engine.ready and engine.phase is EnginePhase.ACTIVE
+    if one.instance.phase is not InstancePhase.FAILED or not is_up or one.claim.is_deleting:
+        return []
+    return [f"{one.claim.name} is failed on {pod.name}, and its engine runs"]
 
 
 def _undivided(picture: _Picture) -> list[str]:

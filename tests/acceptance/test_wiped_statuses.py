@@ -55,6 +55,23 @@ async def test_statuses_wiped_each_minute_change_nothing_for_those_who_are_serve
 
 
 @simulated
+async def test_who_is_called_failed_by_another_hand_serves_on_where_its_engine_runs(cluster):
+    runtime = await two_served(cluster)
+    cluster.delete_pod("warm-1")  # nobody could take it
+    before = cluster.status("a").instances
+    (instance,) = cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, "a"]["status"]["instances"]
+    cluster.patch_claim("a", {"status": {"instances": [{**instance, "phase": "Failed"}]}})
+    await cluster.run(2)
+    assert cluster.status("a").instances == before
+    assert cluster.status("a").phase == ClaimPhase.ACTIVE
+    assert route(cluster, "warm-0", "a")[0] == "active"
+    assert actions(runtime) == []
+    assert [text for _, text in cluster.events("MoveCalledOff", "a")] == [
+        "model model-of-a stays on pod warm-0, where its engine runs"
+    ]
+
+
+@simulated
 async def test_a_sleeper_whose_status_is_wiped_each_minute_stays_asleep(cluster):
     runtime = await two_served(cluster)
     runtime.sleep(model("a"), runtime.asleep_bytes)

@@ -216,6 +216,34 @@ class TestCalledOffMoves:
         assert (draft.cards["uid-of-warm-1"].division, found.records) == (None, {})
         assert [note.reason for _, note in draft.notes] == ["MoveCalledOff"]
 
+    UP, BOOTING, DEAD = make_engine(), make_engine(ready=False), make_engine(phase=EnginePhase.FAILED, alive=False)
+
+    def called_off(self, engine, reason, **memory):
+        claim = seated(phase=InstancePhase.FAILED, reason=reason, port=1)
+        draft = make_draft(claim, make_pod(snapshot=make_snapshot(engine)), claims={"a": ClaimMemory(**memory)})
+        account = draft.accounts["warm-0"]
+        again = moving.call_off(account, account.sittings[0], draft, Findings())
+        assert again is None or (again.reason, again.port) == ("", engine.port)
+        return None if again is None else again.phase
+
+    @pytest.mark.parametrize(
+        ("engine", "reason", "phase"),
+        [
+            pytest.param(UP, "", InstancePhase.ACTIVATING, id="it never failed, or was started again"),
+            pytest.param(UP, "NoRoomToWake", InstancePhase.ACTIVATING, id="it came back awake where it had no room"),
+            pytest.param(UP, "WakeFailed", InstancePhase.ACTIVATING, id="it woke after all"),
+            pytest.param(SLEEPER, "", InstancePhase.SLEEPING, id="it never failed, and sleeps"),
+            pytest.param(SLEEPER, "WakeFailed", None, id="it could not be woken"),
+            pytest.param(BOOTING, "", None, id="nobody knows yet what becomes of it"),
+            pytest.param(DEAD, "", None, id="it failed"),
+        ],
+    )
+    def test_nobody_moves_from_where_its_engine_runs(self, engine, reason, phase):
+        assert self.called_off(engine, reason) == phase
+
+    def test_who_was_asked_to_stop_moves_whatever_its_engine_does(self):
+        assert self.called_off(self.UP, "", asked_to_stop=frozenset({"uid-of-warm-0"})) is None
+
 
 class TestEnginesOnTheirWayToSleep:
     GOING = GoingToSleep("uid-of-warm-0", "op", 600.0, None, unrouted_s=1.0)

@@ -84,3 +84,10 @@ def test_a_move_from_a_card_that_can_take_its_sleeper_back_is_called_off(usable,
     told = [s for s in at_rest.unsettled_figures(make_fleet(moving, neighbour, pod)) if "can take it back" in s]
     assert len(told) == found
     assert SEAT.total_bytes == 400
+
+
+@pytest.mark.parametrize(("phase", "found"), [(InstancePhase.FAILED, 1), (InstancePhase.ACTIVE, 0)])
+def test_nobody_stays_failed_whose_engine_runs(phase, found):
+    pod = make_pod(snapshot=make_snapshot(make_engine("a", limit=100)))
+    told = at_rest.unsettled_figures(make_fleet(make_claim("a", make_instance(phase, limit=100)), pod))
+    assert len([s for s in told if s == "a is failed on warm-0, and its engine runs"]) == found
