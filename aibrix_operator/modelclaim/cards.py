@@ -180,7 +180,51 @@ def start_divisions(draft: Draft, records: dict[str, tuple[str, int]]) -> None:
             continue
         if not (draft.is_free(account.pod) and draft.is_settled(account)) or account.pod.uid in draft.unrouting:
             continue
-        _start_one(account, memory, draft, records)
+        if not _put_right(account, draft, records):
+            _start_one(account, memory, draft, records)
+
+
+def _put_right(account: Account, draft: Draft, records: dict[str, tuple[str, int]]) -> bool:
+    """Take back at once what is recorded past the card and no engine has; whether there was any. It asks nothing of the
+    runtime, and so waits neither for one that takes no limits nor for the round."""
+    rightful = rightful_records(account) if records_overdraw(account) else {}
+    _tell_beyond_card(account, rightful, draft)
+    records |= {claim: (account.pod.name, record) for claim, record in rightful.items()}
+    return bool(rightful)
+
+
+def rightful_records(account: Account) -> dict[str, int]:
+    """The records that fall on an overdrawn card: to the limit that their engine is held to, or, where it is held to
+    nothing yet and more is recorded than the card can hold, to what the others leave."""
+    assert account.plan_card is not None
+    records = {s.claim.name: s.instance.kv_limit_bytes for s in account.sittings}
+    rightful: dict[str, int] = {}
+    unheld: list[Occupant] = []
+    for occupant in account.plan_card.occupants:
+        sitting = by_claim(account)[occupant.claim]
+        if occupant.lent_footprint_bytes is not None:
+            continue
+        if dividing.is_held(sitting) and sitting.limit_in_force >= 0:
+            limit = max(sitting.limit_in_force, occupant.keep_bytes)
+        elif is_beyond_card(account, sitting):
+            limit = occupant.seat.kv_floor_bytes
+            unheld.append(occupant)
+        else:
+            continue
+        if limit < records[occupant.claim]:
+            rightful[occupant.claim] = limit
+    if unheld:
+        promised = sum(_promise(o, (records | rightful)[o.claim]) for o in account.plan_card.occupants)
+        left = account.plan_card.usable_bytes - promised
+        rightful[unheld[0].claim] += max(0, left)
+    return rightful
+
+
+def _promise(occupant: Occupant, record: int) -> int:
+    """What it may take with that record."""
+    if occupant.lent_footprint_bytes is not None:
+        return occupant.lent_footprint_bytes
+    return occupant.seat.footprint_bytes + max(record, occupant.seat.kv_floor_bytes)
 
 
 def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict[str, tuple[str, int]]) -> None:

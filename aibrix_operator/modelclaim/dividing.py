@@ -97,14 +97,17 @@ def _unconfirmed(division: Division, sittings: Mapping[str, Sitting]) -> str:
     return ""
 
 
+def is_held(sitting: Sitting) -> bool:
+    """Whether its engine's limit in force says what it may take now: what boots gets its limit later."""
+    engine = sitting.engine
+    return engine is not None and engine.alive and engine.phase is not EnginePhase.BOOTING
+
+
 def _escaped(division: Division, sittings: Mapping[str, Sitting]) -> str:
-    """Which engine has more than it is about to have recorded; empty for none. What boots gets its limit later."""
+    """Which engine has more than it is about to have recorded; empty for none."""
     for claim, target in division.targets.items():
         sitting = sittings.get(claim)
-        engine = None if sitting is None else sitting.engine
-        if sitting is None or engine is None or not engine.alive or engine.phase is EnginePhase.BOOTING:
-            continue
-        if max(sitting.limit_in_force, sitting.mapped_bytes) > target:
+        if sitting is not None and is_held(sitting) and max(sitting.limit_in_force, sitting.mapped_bytes) > target:
             return f"{sitting.claim.model} is no longer held to {figures.gib(target)}"
     return ""
 

@@ -7,7 +7,7 @@ from simulated import CARD_24, GIB, MIB, limits, model, reasons, simulated, writ
 from sleepers import until
 
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.runtime_api.outcome import NotSent
+from aibrix_operator.runtime_api.outcome import NotSent, Refused
 
 ROUNDS_12_S = 120
 
@@ -244,6 +244,35 @@ async def test_a_record_that_another_hand_raised_is_put_right_while_its_engine_s
     await cluster.run(15)
     assert (limits(cluster, "a", "b"), writes(runtime)) == ((20 * GIB, 20 * GIB), [])
     assert cluster.status("a").phase == "Active"
+
+
+@simulated
+async def test_a_record_that_another_hand_raised_is_put_right_by_a_runtime_that_takes_no_limits(cluster):
+    """The loads want another division by now, and nothing of it can be done."""
+    runtime = await two_at_rest(cluster)
+    runtime.engines[model("b")].mapped_bytes, runtime.engines[model("b")].running = 15 * GIB, 1
+    runtime.before_call = refuse
+    forge_record(cluster, "a", 1 << 40)
+    await cluster.run(2)
+    assert (limits(cluster, "a", "b"), cluster.status("a").phase) == ((20 * GIB, 20 * GIB), "Active")
+    assert len([m for r, m in cluster.events(claim="a") if r == "KVLimitFailed" and "it is set to 20.0 GiB" in m]) == 1
+
+
+@simulated
+async def test_a_forged_record_of_an_engine_that_boots_falls_to_what_its_neighbours_leave(cluster):
+    runtime = await two_at_rest(cluster)
+    runtime.engines[model("b")].mapped_bytes, runtime.engines[model("b")].running = 15 * GIB, 1
+    runtime.crash(model("a"), 60.0)
+    await cluster.run(5)
+    runtime.before_call = refuse
+    forge_record(cluster, "a", 1 << 40)
+    await cluster.run(2)
+    assert limits(cluster, "a", "b") == (20 * GIB, 20 * GIB)
+
+
+async def refuse(call):
+    await asyncio.sleep(0)
+    return Refused("not now", 409)
 
 
 def forge_record(cluster, claim, limit_bytes):
