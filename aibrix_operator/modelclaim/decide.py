@@ -160,6 +160,7 @@ def _instances_after(claim: Claim, draft: Draft, found: Findings) -> tuple[list[
             draft.remember_claim(claim, wait=None, refusal=None)  # it lost its engine, and starts over
             continue
         if pod.uid in memory.refused_on or pod.uid in memory.passed_over:
+            draft.takes_back = True
             back = moving.put_back(claim, draft)
             instances += back
             if back and pod.uid in memory.refused_on:

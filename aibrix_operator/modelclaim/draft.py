@@ -79,6 +79,8 @@ class Draft:
     """(Pod name, claim) of sleepers that were asked for and that no sleep of a neighbour can help."""
     unrouted: set[tuple[str, str]] = field(default_factory=set)
     """(Pod UID, claim name) of routes to be taken away, because their engine is about to be stopped."""
+    takes_back: bool = False
+    """A record goes because its engine was not started: its claim wants a place, or goes back to where it was."""
     drop_wakes: set[tuple[str, str]] = field(default_factory=set)
     """(Pod UID, claim name) of wake requests to be taken off their Pod."""
     unrouting: set[str] = field(default_factory=set)
@@ -179,7 +181,7 @@ class Draft:
         wake_after = None if self.wake_at_s is None else max(0.0, self.wake_at_s - self.now.monotonic_s)
         pace_s = {uid: self.look_again_s.get(uid, ROUND_S) for uid in sorted(pod_uids)}
         has_room_come_free = any(self.cards[uid].freed_pass == self.passes for uid in pod_uids & self.cards.keys())
-        wants_whole = not self.fleet.is_whole and (has_room_come_free or bool(self.helpless))
+        wants_whole = not self.fleet.is_whole and (has_room_come_free or bool(self.helpless) or self.takes_back)
         plan = Plan(tuple(self.steps), tuple(self.notes), pace_s, wake_after, wants_whole)
         return plan, memory
 

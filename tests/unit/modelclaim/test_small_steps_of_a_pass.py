@@ -240,6 +240,15 @@ class TestDivisions:
         plan, _ = decide.decide(make_draft(claim).fleet, Memory(), moment())
         assert plan.steps == ()
 
+    @pytest.mark.parametrize("is_whole", [False, True])
+    def test_a_start_that_was_refused_is_taken_back_by_a_pass_that_looks_at_every_pod(self, is_whole):
+        """Its claim goes back to the Pod that it left, or wants another."""
+        fleet = make_draft(seated(phase=InstancePhase.ACTIVATING, port=0), make_pod(snapshot=make_snapshot())).fleet
+        old = make_instance(InstancePhase.FAILED, pod="warm-1")
+        memory = Memory(claims={"uid-of-a": ClaimMemory(refused_on={"uid-of-warm-0": "no"}, moved_from=(old,))})
+        plan, _ = decide.decide(dataclasses.replace(fleet, is_whole=is_whole), memory, moment())
+        assert plan.wants_whole is not is_whole
+
 
 class TestAudits:
     def test_records_that_sum_past_the_card_are_told(self):
