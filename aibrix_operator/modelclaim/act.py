@@ -200,9 +200,13 @@ async def _call_runtime(step: RuntimeStep, world: World) -> Result:
         case Wake():
             return await world.runtimes.wake(base, step.request)
         case SetLimits():
-            result: Result = NotSent("no limit to write")
-            for write in step.writes:
-                result = await world.runtimes.set_kv_limit(base, write)
-                if not isinstance(result, Done):
-                    break
-            return result
+            return await _set_limits(base, step, world)
+
+
+async def _set_limits(base: str, step: SetLimits, world: World) -> Result:
+    """All of them at once: one that waited for a slow answer to another would be sent on what was known back then, when
+    its claim may have declared a smaller floor. The first that was not done tells for all."""
+    async with asyncio.TaskGroup() as group:
+        calls = [group.create_task(world.runtimes.set_kv_limit(base, write)) for write in step.writes]
+    results: list[Result] = [call.result() for call in calls]
+    return next((r for r in results if not isinstance(r, Done)), results[0])

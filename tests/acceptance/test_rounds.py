@@ -252,6 +252,7 @@ async def test_a_record_that_another_hand_raised_is_put_right_by_a_runtime_that_
     runtime = await two_at_rest(cluster)
     runtime.engines[model("b")].mapped_bytes, runtime.engines[model("b")].running = 15 * GIB, 1
     runtime.before_call = refuse
+    await cluster.run(30)
     forge_record(cluster, "a", 1 << 40)
     await cluster.run(2)
     assert (limits(cluster, "a", "b"), cluster.status("a").phase) == ((20 * GIB, 20 * GIB), "Active")
@@ -268,6 +269,23 @@ async def test_a_forged_record_of_an_engine_that_boots_falls_to_what_its_neighbo
     forge_record(cluster, "a", 1 << 40)
     await cluster.run(2)
     assert limits(cluster, "a", "b") == (20 * GIB, 20 * GIB)
+
+
+@simulated
+async def test_a_limit_is_not_sent_late_because_a_neighbours_is_answered_late(cluster):
+    """By then its claim may want more KV than it is cut to."""
+    runtime = await two_at_rest(cluster)
+
+    async def slow(call):
+        await asyncio.sleep(5)
+
+    runtime.before_call = slow
+    cluster.apply("c", "10Gi", "4Gi")
+    await until(cluster, lambda: writes(runtime), 5)
+    cluster.apply("b", "20Gi", "18Gi")
+    await cluster.run(60)
+    assert writes(runtime)[:2] == [(model("a"), 10 * GIB), (model("b"), 10 * GIB)]
+    assert [cluster.status(c).phase for c in "abc"] == ["Active"] * 3
 
 
 async def refuse(call):
