@@ -122,8 +122,8 @@ class Laws(Known):
             name = key.removeprefix(names.ROUTE_PREFIX)
             was, route = _active_route(before.get(key)), _active_route(after.get(key))
             if route is None:
-                if was is not None:
-                    self.unrouted_s[pod, name] = now_s()
+                if was is not None:  # one that another hand wrote since the controller's own went begins nothing anew
+                    self.unrouted_s.setdefault((pod, name), now_s())
                 continue
             self.unrouted_s.pop((pod, name), None)
             claim = claims.get(name)
