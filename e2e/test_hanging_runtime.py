@@ -37,10 +37,11 @@ def two_pods(new_pool) -> Pool:
 
 def test_a_runtime_that_hangs_delays_nobody_elses_claim(two_pods: Pool):
     hung, sound = two_pods.pods()
+    on_hung, on_sound = _only(two_pods, hung), _only(two_pods, sound)
     with frozen(hung):
-        two_pods.apply("for-the-hung", podSelector=_only(two_pods, hung))
+        two_pods.apply("for-the-hung", podSelector=on_hung)
         started_s = time.monotonic()
-        two_pods.apply("for-the-sound", podSelector=_only(two_pods, sound))
+        two_pods.apply("for-the-sound", podSelector=on_sound)
         two_pods.wait_active("for-the-sound")
         assert time.monotonic() - started_s < NORMAL_S
         assert phase(two_pods.claim("for-the-hung")) != "Active"
@@ -50,15 +51,16 @@ def test_a_runtime_that_hangs_delays_nobody_elses_claim(two_pods: Pool):
 
 def test_other_claims_are_told_of_the_hanging_runtime_or_placed_elsewhere(two_pods: Pool):
     hung, sound = two_pods.pods()
-    two_pods.apply("before", podSelector=_only(two_pods, hung))  # a runtime that hung is left alone for a while
+    on_hung = _only(two_pods, hung)
+    two_pods.apply("before", podSelector=on_hung)  # a runtime that hung is left alone for a while
     two_pods.wait_active("before", within_s=75.0)
     two_pods.clean_up()
-    with frozen(hung):
-        two_pods.apply("first", podSelector=_only(two_pods, hung))
+    with frozen(hung):  # from here on it must be asked for "first" before a reading of it is too late
+        two_pods.apply("first", podSelector=on_hung)
         two_pods.wait("first", "is recorded there", lambda c: c.get("status", {}).get("instances"))
         started_s = time.monotonic()
         two_pods.apply("anywhere")
-        two_pods.apply("second", podSelector=_only(two_pods, hung))
+        two_pods.apply("second", podSelector=on_hung)
 
         two_pods.wait_active("anywhere")
         assert time.monotonic() - started_s < NORMAL_S
