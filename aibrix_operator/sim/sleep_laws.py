@@ -22,6 +22,8 @@ from aibrix_operator.sim.store import now_s
 
 REQUEST_LASTS_S = 290.0
 """So long a request lives at least."""
+REQUEST_ENDS_S = 300.0
+"""After so long it is over: an engine need not stay awake for it until it is off the Pod."""
 LENDS = 'noWakeReserveWhileAsleep":true'
 
 
@@ -87,7 +89,9 @@ class SleepLaws(Laws):
             self._break(f"{claim.name} on {name} is put to sleep while it is on the route")
         if not any(e.request_metrics_observed and not e.requests_running + e.requests_waiting for e in engines):
             self._break(f"{claim.name} on {name} is put to sleep, and no reading showed it without requests")
-        if names.wake_annotation(claim.name) in annotations_of(pod) and not self._is_told_late(pod):
+        value = annotations_of(pod).get(names.wake_annotation(claim.name))
+        asked_s = self.asked_s.get((pod["metadata"]["uid"], claim.name, value or ""), float("-inf"))
+        if value is not None and now_s() - asked_s < REQUEST_ENDS_S and not self._is_told_late(pod):
             self._break(f"{claim.name} on {name} is put to sleep while it is asked for")
         self._check_alone(name, claim, told, "put to sleep")
 

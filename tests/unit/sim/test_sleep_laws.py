@@ -75,3 +75,15 @@ def test_a_request_that_stayed_on_its_pod_is_one_more_once_it_was_served(was_ser
     broken = broken_by(again)
     assert "nobody asks for it" not in broken
     assert ("by 2 operations for one request" in broken) is not was_served
+
+
+@pytest.mark.parametrize(("ago_s", "is_caught"), [(290.0, True), (300.0, False)])
+def test_a_sleep_of_an_engine_that_is_asked_for_is_caught_until_its_request_is_over(ago_s, is_caught):
+    async def asked_long_ago(cluster):
+        cluster.request_wake("warm-0", "a", "at")
+        (pod,) = cluster.laws._pods()
+        cluster.laws.asked_s[pod["metadata"]["uid"], "a", "at"] = cluster.now_s() - ago_s
+        cluster.laws.annotated_s.clear()  # the controller has known it for as long
+        await sleep(cluster, "a")
+
+    assert ("while it is asked for" in broken_by(asked_long_ago)) is is_caught
