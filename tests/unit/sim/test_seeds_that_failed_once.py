@@ -1,0 +1,14 @@
+"""Schedules that found a fault once, in the controller or in a law. What was wrong is told in the test of each mend."""
+
+import pytest
+from seeds import passes
+
+SEEDS = (
+    *(379, 383, 438, 516, 521, 542, 547, 907, 939, 959, 966, 1014, 1044, 1094, 1095, 1243, 1257, 1328, 1346, 1415),
+    *(2047, 2070),
+)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_schedule_that_failed_once_passes(seed):
+    passes(seed)
