@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from aibrix_operator.api.modelclaim import Instance, InstancePhase
-from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Key, Object
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.parse import UnreadableClaim, parse_claim
 from aibrix_operator.modelclaim.snapshot import Claim
@@ -47,6 +47,17 @@ class Told:
 
 
 @dataclass(slots=True)
+class Missed:
+    """A claim whose end a process of the operator did not hear of, because its watches were broken."""
+
+    key: Key
+    since_s: float
+    """It has heard of no change of the claim since then."""
+    until_s: float = float("inf")
+    """When it was told of the end after all."""
+
+
+@dataclass(slots=True)
 class Known:
     """Watches one store and the runtimes behind its Pods, and judges nothing."""
 
@@ -55,6 +66,8 @@ class Known:
     """Claim UID → instances that a status write under way would record."""
     clocks_are_off: Callable[[], bool] = lambda: False
     """Whether an operator's wall clock is."""
+    missed: Callable[[], Mapping[str, Missed]] = dict
+    """Claim UID → of the claims whose end the leader did not hear of."""
     told: dict[str, list[Told]] = field(default_factory=lambda: defaultdict(list))
     """Pod address → what its runtime answered of late, oldest first."""
     claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))
@@ -152,8 +165,8 @@ class Known:
         return UNDER_WAY_S + max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0, now_s() - since_s)
 
     def went_deaf(self, operator: str) -> None:
-        """The operator hears of no change from now on."""
-        self.deaf_since[operator] = now_s()
+        """The operator hears of no change from now on, nor of those that were on their way."""
+        self.deaf_since[operator] = now_s() - self.store.watch_delay_s
 
     def hears_again(self, operator: str) -> None:
         """It has listed everything anew."""
@@ -170,12 +183,24 @@ class Known:
 
     def _was_recorded(self, model: str, pod: str) -> bool:
         """Whether a claim of that model was recorded on the Pod a moment ago: another hand may have changed that."""
-        for versions in self.claims_before.values():
-            ends_s = [at_s for at_s, _ in versions[1:]] + [self.gone_s.get(versions[-1][1].uid, float("inf"))]
-            for (_, claim), end_s in zip(versions, ends_s, strict=True):
-                if claim.model == model and claim.instance_on(pod) and end_s >= now_s() - self._late_s:
-                    return True
-        return False
+        return any(c.model == model and c.instance_on(pod) for c in self._versions_of_late())
+
+    def _versions_of_late(self) -> Iterator[Claim]:
+        """All versions of all claims that the controller may go by, also of claims that are gone."""
+        missed = self.missed()
+        for uid, versions in self.claims_before.items():
+            since_s = now_s() - self._late_s
+            if self._is_missed(uid):
+                since_s = min(since_s, missed[uid].since_s)
+            ends_s = [at_s for at_s, _ in versions[1:]] + [self.gone_s.get(uid, float("inf"))]
+            yield from (claim for (_, claim), end_s in zip(versions, ends_s, strict=True) if end_s >= since_s)
+
+    def _is_missed(self, uid: str) -> bool:
+        """Whether the leader need not know that the claim is gone. kopf lists anew when its watch breaks, and tells of
+        what is there; what is not is found by the list that is made every few minutes, or by a write that is refused.
+        """
+        missed = self.missed().get(uid)
+        return missed is not None and now_s() <= missed.until_s + UNDER_WAY_S
 
     def _recent(self, ip: str) -> list[Told]:
         """The last answer of a runtime, and the one that was the last a moment ago."""

@@ -31,6 +31,7 @@ from aibrix_operator.modelclaim.parse import slim_deployment, slim_pod, slim_rep
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.operator.terms import Terms
 from aibrix_operator.sim.client import StoreClient
+from aibrix_operator.sim.known import Missed
 from aibrix_operator.sim.leases import Leases
 from aibrix_operator.sim.runtimes import SimulatedRuntimes
 from aibrix_operator.sim.sender import SENDER
@@ -62,6 +63,9 @@ class SimulatedOperator:
         """Nothing of what it sends for the Lease arrives, and nobody says so."""
         self.is_deaf = False
         """Its watches are broken and it has not noticed."""
+        self.missed: dict[str, Missed] = {}
+        """Claim UID → of the claims that ended meanwhile."""
+        self._deaf_since_s = 0.0
         self.store = store
         self._runtimes = runtimes
         self._namespace = namespace
@@ -178,8 +182,26 @@ class SimulatedOperator:
         self._recorder.start()
 
     def _claim_changed(self, change: Change, old: Object | None, new: Object | None) -> None:
-        if not self.is_over and not self.is_deaf:
+        obj = new if new is not None else old
+        if self.is_over or obj is None:
+            return
+        if not self.is_deaf:
+            if new is not None:
+                self._is_told_of_end(key_of(new), but=new["metadata"]["uid"])
             reconcile.claim_changed(self.world, change, old, new)
+        elif change is Change.DELETED:
+            self.missed[obj["metadata"]["uid"]] = Missed(key_of(obj), self._deaf_since_s)
+
+    def _is_told_of_end(self, key: Key, but: str = "") -> None:
+        """No claim is there any more, or none ``but`` that one."""
+        for uid, missed in self.missed.items():
+            if missed.key == key and uid != but:
+                missed.until_s = min(missed.until_s, self._loop_s())
+
+    def is_refused(self, resource: Resource, key: Key) -> None:
+        """The API server has answered a write of its own that there is no such object."""
+        if resource == MODEL_CLAIMS:
+            self._is_told_of_end(key)
 
     def _cached_changed(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:
         """As ``cluster.watch`` keeps its cache: a namesake with another UID is a deletion first."""
@@ -207,6 +229,10 @@ class SimulatedOperator:
         told = reconcile.pod_changed if resource == PODS else reconcile.pool_changed
         told(self.world, change, old, new)
 
+    def go_deaf(self) -> None:
+        """Its watches break. What was on its way is lost too."""
+        self.is_deaf, self._deaf_since_s = True, self._loop_s() - self.store.watch_delay_s
+
     def hear_again(self) -> None:
         """Broken watches are noticed, and list anew. Claims that are gone are not missed yet: kopf does not tell."""
         self.is_deaf = False
@@ -230,6 +256,8 @@ class SimulatedOperator:
     def _take_list(self) -> None:
         """Bring the cache of claims to what the API server has now."""
         ClaimFeed(self.world).listed(self.store.of(MODEL_CLAIMS), self.store.version)
+        for missed in self.missed.values():
+            missed.until_s = min(missed.until_s, self._loop_s())
 
     def resync(self) -> None:
         """The list of claims that is made now and then: what it lacks is gone."""

@@ -193,6 +193,7 @@ class OrderLaws(SleepLaws):
                 and e.claim_ref.uid not in seated
                 and (e.alive or e.phase is not EnginePhase.FAILED)
                 and self.removed_s.get(e.claim_ref.uid, float("-inf")) < late_s
+                and not self._is_missed(e.claim_ref.uid)
             ]
             if not strangers:
                 return
@@ -267,8 +268,9 @@ class OrderLaws(SleepLaws):
         """Only a sleeper that came back awake is put to sleep without having been idle, and only for want of room."""
         if (pod, claim.uid) not in self.slept:
             self._break(f"{claim.name} on {pod} is put back to sleep, and has not slept there since it served")
-        if now_s() - max(self.removed_s.values(), default=float("-inf")) <= self._late_s:
-            return  # the seat of a claim that is no more may be what there is no room beside
+        seated = {c.uid for c in self._claims() if c.instance_on(pod)}
+        if any(c.uid not in seated and c.instance_on(pod) for c in self._versions_of_late()):
+            return  # the seat of one that is there no more may be what there is no room beside
         made = self.made_for.get(pod)  # a seat that is kept for another may be what there is no room beside
         waiting = [c.seat for c in self._claims() if made is not None and c.uid == made.claim_uid]
         held = sum(seat.total_bytes for seat in waiting if seat is not None)

@@ -70,6 +70,8 @@ class Store:
         self.late: Late = in_time
         self.sent: Callable[[], None] = lambda: None
         """Told of every call of a controller that changes something, as it is sent."""
+        self.refused: Callable[[Resource, Key], None] = lambda resource, key: None
+        """Told of every patch of a controller that is answered with: there is no such object."""
         self.changed: Changed = lambda verb, resource, old, new: None
         """Told of every change as it happens."""
         self.delay: Callable[[], Awaitable[None]] | None = None
@@ -179,7 +181,11 @@ class Store:
         def arrive(verb: str) -> Object:
             return self._arrive(verb, resource, key, patch, resource_version, uid)
 
-        return await self.call(verb, resource, key[1], patch, arrive)
+        try:
+            return await self.call(verb, resource, key[1], patch, arrive)
+        except errors.NotFound:
+            self.refused(resource, key)
+            raise
 
     async def call(
         self, verb: str, resource: Resource, name: str, body: Mapping[str, Any], arrive: Callable[[str], Object]

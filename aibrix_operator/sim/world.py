@@ -16,14 +16,16 @@ from aibrix_operator.api import names
 from aibrix_operator.api.conditions import rfc3339
 from aibrix_operator.api.modelclaim import ClaimPhase, Instance, InstancePhase, ModelClaimStatus
 from aibrix_operator.api.route import Route, RouteState
-from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object
+from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Key, Object, Resource
 from aibrix_operator.modelclaim.world import World
 from aibrix_operator.runtime_api import wire
+from aibrix_operator.sim.known import Missed
 from aibrix_operator.sim.leader_laws import LeaderLaws
 from aibrix_operator.sim.operators import SimulatedOperator
 from aibrix_operator.sim.order_laws import OrderLaws
 from aibrix_operator.sim.room_laws import RoomLaws
 from aibrix_operator.sim.runtimes import SimulatedRuntimes
+from aibrix_operator.sim.sender import SENDER
 from aibrix_operator.sim.sidecar import SimulatedEngine, SimulatedRuntime
 from aibrix_operator.sim.store import Store, wall
 
@@ -47,9 +49,10 @@ class SimulatedCluster:
         self.operators: list[SimulatedOperator] = []
         """The processes that run."""
         laws = RoomLaws if is_strict else OrderLaws
-        self.laws = laws(self.store, self._writing, self._clocks_are_off)
+        self.laws = laws(self.store, self._writing, self._clocks_are_off, self._missed)
         self.leader_laws = LeaderLaws(lambda: self.operators)
         self.store.changed, self.store.sent = self.laws.changed, self.leader_laws.sent
+        self.store.refused = self._refused
         self.runtimes.called, self.runtimes.answered = self._called, self.laws.answered
         self.runtimes.done = self.leader_laws.done
         self._wanted = operators
@@ -62,6 +65,15 @@ class SimulatedCluster:
 
     def _clocks_are_off(self) -> bool:
         return any(o.clock_off_s for o in self.operators)
+
+    def _missed(self) -> dict[str, Missed]:
+        return {uid: missed for o in self.operators if o.is_leader for uid, missed in o.missed.items()}
+
+    def _refused(self, resource: Resource, key: Key) -> None:
+        sender = SENDER.get()
+        for operator in self.operators:
+            if operator is sender:
+                operator.is_refused(resource, key)
 
     def _called(self, ip: str, request: wire.Request) -> None:
         self.leader_laws.sent()

@@ -95,7 +95,7 @@ def watches_break(stage: Stage) -> None:
         stage.cluster.laws.hears_again(operator.name)
         stage.lasts(operator.resync, stage.chance.uniform(0.0, 300.0))
 
-    operator.is_deaf = True
+    operator.go_deaf()
     stage.cluster.laws.went_deaf(operator.name)
     stage.tell(f"{operator.name} hears of no change for {stage.lasts(undo, stage.chance.uniform(1, 40)):.0f} s")
 
