@@ -190,6 +190,8 @@ def _put_right(account: Account, draft: Draft, records: dict[str, tuple[str, int
     rightful = rightful_records(account) if records_overdraw(account) else {}
     _tell_beyond_card(account, rightful, draft)
     records |= {claim: (account.pod.name, record) for claim, record in rightful.items()}
+    if rightful:  # what was dealt for this composition is taken back: it is dealt again
+        draft.remember_card(account.pod, divided_for=frozenset())
     return bool(rightful)
 
 
