@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import time
@@ -36,6 +37,8 @@ rules:
   - {level: None}
 """
 _ACCOUNT: Final = "system:serviceaccount:"
+# A tool that a person runs with any credentials says which one it is; what it is denied is what it is there to tell.
+_TOOL: Final = re.compile(r"aibrix-operator/\S+ \(\w+\)")
 # Every authenticated user may ask what it may do (the role system:basic-user).
 _EVERYBODYS: Final = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
 
@@ -81,7 +84,8 @@ def read(lines: Iterable[bytes], accounts: Mapping[str, str]) -> dict[str, Used]
         except orjson.JSONDecodeError:  # the last line, which is being written
             continue
         user = str((event.get("impersonatedUser") or event.get("user") or {}).get("username", ""))
-        component = accounts.get(user.rpartition(":")[2]) if user.startswith(_ACCOUNT) else None
+        is_component = user.startswith(_ACCOUNT) and not _TOOL.fullmatch(str(event.get("userAgent", "")))
+        component = accounts.get(user.rpartition(":")[2]) if is_component else None
         right = _right(event)
         if component is not None and right is not None:
             is_denied = (event.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"

@@ -62,11 +62,17 @@ def test_what_is_denied_or_never_used_is_named():
         event("create", "selfsubjectaccessreviews", group="authorization.k8s.io"),
         json.dumps({"verb": "get", "user": {"username": "system:serviceaccount:ns:op"}, "requestURI": "/api"}).encode(),
         b'{"verb": "li',
+        event("list", "nodes", userAgent="aibrix-operator/0.8.0 (doctor)"),
     ],
-    ids=["another account", "a user of that name", "everybody's right", "no resource", "half a line"],
+    ids=["another account", "a user of that name", "everybody's right", "no resource", "half a line", "a tool of ours"],
 )
 def test_other_requests_are_passed_over(passed_over):
     assert not read(passed_over)["operator"].allowed
+
+
+def test_a_component_is_told_from_a_tool_of_ours_by_what_it_says_of_itself():
+    found = read(event("list", "pods", userAgent="aibrix-operator/0.8.0"), event("list", "pods", userAgent="kopf/1.45"))
+    assert found["operator"].allowed == {("", "pods", "list"): 2}
 
 
 def test_an_impersonated_account_is_the_one_that_asked():
