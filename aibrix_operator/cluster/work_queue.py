@@ -170,19 +170,19 @@ class WorkQueue(Generic[K]):
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             delay_s = max(delay_s, error.retry_after_s)
         text = f"{type(error).__name__}: {error}"
-        # A traceback once in a run of equal failures; the repeats say only that it goes on. What the API server says
-        # for now is no fault of the pass.
+        # A traceback once in a run of equal failures; the repeats say only that it goes on. What passes at the API
+        # server is no fault of the pass.
         is_new = self._last_error.get(key) != text
         self._last_error[key] = text
-        is_for_now = isinstance(error, errors.ClusterError) and error.temporary
+        is_passing = isinstance(error, errors.ClusterError) and error.temporary
         level = logging.ERROR
-        if is_for_now:
+        if is_passing:
             level = logging.DEBUG if isinstance(error, errors.Conflict) else logging.WARNING
         log.log(
             level,
             "%s: pass of %s failed (%d in a row), next in %.1f s: %s",
             *(self._name, key, failures, delay_s, text),
-            exc_info=error if is_new and not is_for_now else None,
+            exc_info=error if is_new and not is_passing else None,
         )
         if self._started:
             self.wake_after(key, delay_s)

@@ -17,7 +17,7 @@ CLAIMS = f"{CRDS}/modelclaims.model.aibrix.ai"
 @pytest.fixture
 def api(fresh_api):
     # Definitions that go right after they came can stay in deletion for minutes ("could not list instances: storage is
-    # (re)initializing", Kubernetes 1.34), so none is handed on from test to test.
+    # (re)initializing", Kubernetes 1.37), so none is handed on from test to test.
     return fresh_api
 
 
