@@ -6,10 +6,30 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from aibrix_operator.sandbox import rights
+from aibrix_operator.sandbox import binaries, control_plane, rights, rights_audit
 from aibrix_operator.sandbox.control_plane import ControlPlane
+
+
+@contextmanager
+def audited_plane(directory: Path, name: str) -> Iterator[ControlPlane]:
+    """A control plane with all controllers and the components' kubeconfigs; its audit log is kept as ``name``."""
+    plane = control_plane.start_control_plane(
+        directory,
+        binaries.find_binaries(report=print),
+        with_controllers=True,
+        dies_with_parent=True,
+        audit_policy=rights.audit_policy(),
+    )
+    try:
+        rights.write_kubeconfigs(plane)
+        yield plane
+    finally:
+        plane.stop()
+        rights_audit.keep(plane.directory, name)
 
 
 class OperatorProcess:

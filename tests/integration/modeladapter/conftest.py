@@ -14,12 +14,12 @@ import pytest
 from adapter_clients import Clients
 from adapter_stage import OPTIONS, Engines, Stage
 from gateway_envoy import free_port
-from operator_process import OperatorProcess
+from operator_process import OperatorProcess, audited_plane
 
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
 from aibrix_operator.manifests import KINDS
-from aibrix_operator.sandbox import binaries, control_plane, crds, rights, rights_audit
+from aibrix_operator.sandbox import crds, rights
 from aibrix_operator.sandbox.control_plane import ControlPlane
 from aibrix_operator.sandbox.own_network import own_network, why_not
 
@@ -56,17 +56,8 @@ def network() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def plane(network: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    made = control_plane.start_control_plane(
-        tmp_path_factory.mktemp("plane"),
-        binaries.find_binaries(report=print),
-        with_controllers=True,
-        dies_with_parent=True,
-        audit_policy=rights.audit_policy(),
-    )
-    rights.write_kubeconfigs(made)
-    yield made
-    made.stop()
-    rights_audit.keep(made.directory, "modeladapters")
+    with audited_plane(tmp_path_factory.mktemp("plane"), "modeladapters") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -6,30 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from operator_process import OperatorProcess
+from operator_process import OperatorProcess, audited_plane
 from warmup_stage import Stage
 
 from aibrix_operator import definitions
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
-from aibrix_operator.sandbox import binaries, control_plane, crds, rights, rights_audit
+from aibrix_operator.sandbox import crds, rights
 from aibrix_operator.sandbox.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    programs = binaries.find_binaries(report=print)
-    made = control_plane.start_control_plane(
-        tmp_path_factory.mktemp("plane"),
-        programs,
-        with_controllers=True,
-        dies_with_parent=True,
-        audit_policy=rights.audit_policy(),
-    )
-    rights.write_kubeconfigs(made)
-    yield made
-    made.stop()
-    rights_audit.keep(made.directory, "warmups")
+    with audited_plane(tmp_path_factory.mktemp("plane"), "warmups") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
