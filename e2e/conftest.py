@@ -25,6 +25,7 @@ from e2e.gateway import Gateway, gateways_of
 from e2e.gateway_stage import Stage
 from e2e.gateway_stage import stage as opened_stage
 from e2e.pool import ASLEEP, AWAKE, LARGE_CARD, SAMPLES, SMALL_CARD, EndlessAnswer, Pool, make_pool
+from tests import failed_once
 from tests.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,10 @@ PROFILES = {
 """Of the stand-in engines. The KV pool is the default, the whole card: an engine is not held to anything by itself."""
 
 _operator_log = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(failed_once, "failed-once")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ A shell ignores SIGINT in what it runs in the background, and so would every pro
 
 import signal
 
+import failed_once
 from hypothesis import HealthCheck, Phase, settings
 from redis_server import own_redis_server, redis_server
 
@@ -24,6 +25,10 @@ settings.register_profile(
     database=None,
     phases=[Phase.explicit, Phase.generate],
 )
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(failed_once, "failed-once")
 
 
 def pytest_terminal_summary(terminalreporter):
