@@ -52,9 +52,11 @@ def act(namespace: str, plan: Plan, world: World, scope: Scope = None) -> None:
         reader = world.readers.get(uid)
         if reader is not None:
             reader.set_pace(seconds)
+    # A timer may fire a trifle before its time; a pass that finds the time not yet come must not loop.
     if plan.wake_after_s is not None:
-        # A timer may fire a trifle before its time; a pass that finds the time not yet come must not loop.
         world.look_after(namespace, max(plan.wake_after_s, SHORTEST_WAIT_S), scope)
+    for pod, seconds in plan.wake_pods_after_s.items():
+        world.look_after(namespace, max(seconds, SHORTEST_WAIT_S), frozenset({pod}))
 
 
 def raise_event(about: ClaimRef | PoolRef, note: Note, world: World) -> None:

@@ -132,7 +132,9 @@ def _finished(account: Account, division: Division, draft: Draft) -> None:
         failures=0,
         undividable="",
     )
-    draft.wake_at(draft.now.monotonic_s + ROUND_S)  # a grow that did not take shows in no reading that differs
+    draft.wake_pod_at(
+        account.pod, draft.now.monotonic_s + ROUND_S
+    )  # a grow that did not take shows in no reading that differs
     if division.cause is Cause.ROUND:
         return
     sittings = by_claim(account)
@@ -156,7 +158,7 @@ def _failed(account: Account, division: Division, error: str, draft: Draft) -> N
     draft.remember_card(
         pod, division=None, failures=in_a_row, last_failure_s=now_s, next_round_s=now_s + ROUND_S, short=frozenset()
     )
-    draft.wake_at(now_s + ROUND_S)
+    draft.wake_pod_at(pod, now_s + ROUND_S)
     if division.newcomer:
         draft.remember_card(pod, undividable=error, undividable_until_s=now_s + ROUND_S)
         draft.newcomers.pop(pod.name, None)
@@ -241,7 +243,7 @@ def _start_one(account: Account, memory: CardMemory, draft: Draft, records: dict
     if is_due and not is_changed and memory.short and pod.reading.sequence <= memory.round_reading:
         # Two rounds need two looks: one reading that is judged twice shows nothing that lasts.
         draft.look_again(pod, 0.0)
-        draft.wake_at(now_s + BOOT_PACE_S)
+        draft.wake_pod_at(pod, now_s + BOOT_PACE_S)
         return
     if not is_due and memory.failures:
         _wait_for_round(account, memory, draft)
@@ -300,7 +302,7 @@ def _tell_beyond_card(account: Account, targets: Mapping[str, int], draft: Draft
 
 def _wait_for_round(account: Account, memory: CardMemory, draft: Draft) -> None:
     """Have the next round come when it is due: no reading need announce what is left to do."""
-    draft.wake_at(memory.next_round_s)
+    draft.wake_pod_at(account.pod, memory.next_round_s)
     draft.look_again(account.pod, max(0.0, memory.next_round_s - draft.now.monotonic_s))
 
 
@@ -335,7 +337,7 @@ def _is_worth_it(account: Account, memory: CardMemory, targets: Mapping[str, int
         failures=0,
     )
     if verdict.short:
-        draft.wake_at(next_s)
+        draft.wake_pod_at(account.pod, next_s)
         draft.look_again(account.pod, ROUND_S)
     return False
 

@@ -109,7 +109,7 @@ def _look_at(account: Account, draft: Draft, found: Findings) -> None:
     if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
         draft.look_again(pod, BOOT_PACE_S)
         # A reading that says nothing new wakes no pass, and only a pass asks for the next early reading.
-        draft.wake_at(draft.now.monotonic_s + BOOT_PACE_S)
+        draft.wake_pod_at(pod, draft.now.monotonic_s + BOOT_PACE_S)
 
 
 def _with_reason(verdict: Verdict, request: WakeRequest | None) -> Verdict:

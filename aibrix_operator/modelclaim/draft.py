@@ -100,6 +100,8 @@ class Draft:
     """Pod name → the claim that a placement under way will seat there, beside the account."""
     look_again_s: dict[str, float] = field(default_factory=dict)
     wake_at_s: float | None = None
+    wake_pods_at_s: dict[str, float] = field(default_factory=dict)
+    """Pod name → when."""
 
     def claim_memory(self, claim: Claim) -> ClaimMemory:
         """What is remembered of the claim."""
@@ -144,8 +146,12 @@ class Draft:
         self.look_again_s[pod.uid] = min(seconds, self.look_again_s.get(pod.uid, seconds))
 
     def wake_at(self, monotonic_s: float) -> None:
-        """Make another pass at that moment at the latest."""
+        """Make another pass over the same at that moment at the latest."""
         self.wake_at_s = monotonic_s if self.wake_at_s is None else min(self.wake_at_s, monotonic_s)
+
+    def wake_pod_at(self, pod: Pod, monotonic_s: float) -> None:
+        """Make a pass over this Pod at that moment at the latest: what is awaited can be judged there alone."""
+        self.wake_pods_at_s[pod.name] = min(monotonic_s, self.wake_pods_at_s.get(pod.name, monotonic_s))
 
     def seat(self, pod: str, claim: str, seat: Seat) -> None:
         """Charge a claim that this pass begins to place, before anything else is placed beside it."""
@@ -178,11 +184,13 @@ class Draft:
                 activities={k: a for k, a in self.activities.items() if k.partition("/")[0] in pod_uids},
                 policy_due_s={uid: due_s for uid, due_s in self.policy_due_s.items() if uid in pod_uids},
             )
-        wake_after = None if self.wake_at_s is None else max(0.0, self.wake_at_s - self.now.monotonic_s)
+        now_s = self.now.monotonic_s
+        wake_after_s = None if self.wake_at_s is None else max(0.0, self.wake_at_s - now_s)
+        wake_pods_after_s = {pod: max(0.0, due_s - now_s) for pod, due_s in self.wake_pods_at_s.items()}
         pace_s = {uid: self.look_again_s.get(uid, ROUND_S) for uid in sorted(pod_uids)}
         has_room_come_free = any(self.cards[uid].freed_pass == self.passes for uid in pod_uids & self.cards.keys())
         wants_whole = not self.fleet.is_whole and (has_room_come_free or bool(self.helpless) or self.takes_back)
-        plan = Plan(tuple(self.steps), tuple(self.notes), pace_s, wake_after, wants_whole)
+        plan = Plan(tuple(self.steps), tuple(self.notes), pace_s, wake_after_s, wake_pods_after_s, wants_whole)
         return plan, memory
 
 

@@ -57,7 +57,7 @@ def _stop(claim: Claim, instance: Instance, draft: Draft) -> bool:
     may_serve = instance.phase is InstancePhase.ACTIVE or is_unread or (engine is not None and engine.ready)
     if may_serve and not _may_stop(claim, sitting, pod, since_s, draft):
         draft.look_again(pod, min(BOOT_PACE_S, 1.0))
-        draft.wake_at(now_s + 1.0)
+        draft.wake_pod_at(pod, now_s + 1.0)
         return False
     if pod.busy_since_s is None and pod.uid not in draft.asked:
         request = wire.DeactivateRequest(model_name=claim.model)
@@ -111,7 +111,7 @@ def stop_orphans(account: Account, draft: Draft) -> None:
             draft.ask(pod, Deactivate(pod_ref(pod), uid, wire.DeactivateRequest(model_name=engine.model_name)))
             due[uid] = now_s + ROUND_S
     for due_s in due.values():
-        draft.wake_at(max(due_s, now_s + BOOT_PACE_S))
+        draft.wake_pod_at(pod, max(due_s, now_s + BOOT_PACE_S))
     if due != before:
         draft.remember_card(pod, orphans=due)
 

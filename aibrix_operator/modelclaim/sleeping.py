@@ -46,7 +46,7 @@ def apply_policies(draft: Draft) -> None:
             continue
         due_s = draft.policy_due_s.get(account.pod.uid, 0.0)
         if now_s < due_s:
-            draft.wake_at(due_s)
+            draft.wake_pod_at(account.pod, due_s)
             continue
         draft.policy_due_s[account.pod.uid] = now_s + ROUND_S
         window = lifecycle.sleep_after_seconds
@@ -58,7 +58,7 @@ def apply_policies(draft: Draft) -> None:
                 operation = f"pool-policy-sleep/{pool.namespace}/{pool.deployment}"
                 send_to_sleep(account, sitting, seconds, operation, draft, window_s=window)
                 break
-            draft.wake_at(now_s + max(window - seconds, 0.1))
+            draft.wake_pod_at(account.pod, now_s + max(window - seconds, 0.1))
 
 
 def may_choose(account: Account, draft: Draft) -> bool:
@@ -203,7 +203,7 @@ def _continue(account: Account, sitting: Sitting, going: GoingToSleep, draft: Dr
     has_settled = now_s - (going.unrouted_s or now_s) >= SETTLE_S and pod.reading.sequence > going.unrouted_reading
     if not has_settled:
         draft.look_again(pod, SETTLE_S)
-        draft.wake_at(now_s + SETTLE_S)
+        draft.wake_pod_at(pod, now_s + SETTLE_S)
     elif draft.is_free(pod):
         request = wire.SleepRequest(model_name=claim.model, level=wire.SLEEP_LEVEL, operation_id=going.operation_id)
         draft.ask(pod, Sleep(pod_ref(pod), claim.uid, request))

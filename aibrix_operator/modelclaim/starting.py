@@ -49,7 +49,7 @@ def start_engine(account: Account, sitting: Sitting, draft: Draft) -> None:
     if account.has_cards and sitting.instance.kv_limit_bytes <= 0:
         return  # its card has yet to be divided for it
     if draft.now.monotonic_s < memory.start_again_s:
-        draft.wake_at(memory.start_again_s)
+        draft.wake_pod_at(pod, memory.start_again_s)
         return
     draft.ask(pod, Activate(pod_ref(pod), claim.uid, activate_request(claim)))
 
@@ -95,7 +95,7 @@ def hold_to_record(account: Account, sitting: Sitting, verdict: Verdict, draft: 
         return notes
     now_s = draft.now.monotonic_s
     if write is not None and write.pod_uid == pod.uid and now_s < write.at_s + ROUND_S:
-        draft.wake_at(write.at_s + ROUND_S)
+        draft.wake_pod_at(pod, write.at_s + ROUND_S)
         return notes
     record = verdict.limit_to_write
     draft.ask(pod, cards.limit_step(account, {claim.name: record}, "kv-limit"))
@@ -119,7 +119,7 @@ def is_about_to_serve(account: Account, sitting: Sitting, verdict: Verdict, draf
     write = memory.limit_write
     if write is None or write.pod_uid != pod.uid or write.error or write.at_s + BOOT_PACE_S <= draft.now.monotonic_s:
         return False
-    draft.wake_at(write.at_s + BOOT_PACE_S)
+    draft.wake_pod_at(pod, write.at_s + BOOT_PACE_S)
     return True
 
 

@@ -141,6 +141,8 @@ class Plan:
     look_again_s: Mapping[str, float] = field(default_factory=dict)
     """Pod UID → seconds between readings of its runtime until the next plan, for every Pod of the namespace."""
     wake_after_s: float | None = None
-    """When the next pass is due for reasons of time alone."""
+    """When the next pass over the same is due for reasons of time alone."""
+    wake_pods_after_s: Mapping[str, float] = field(default_factory=dict)
+    """Pod name → when a pass over it alone is."""
     wants_whole: bool = False
     """Of some Pods' plan: what was found concerns others too, so the whole is to be planned instead."""

@@ -206,7 +206,7 @@ def _keep_request(account: Account, sitting: Sitting, draft: Draft) -> None:
     is_expired = now_s - known.first_seen_s >= LIFETIME_S
     if phase in (InstancePhase.SLEEPING, InstancePhase.ACTIVATING) or sitting.is_asleep:
         if not is_expired:
-            draft.wake_at(known.first_seen_s + LIFETIME_S)
+            draft.wake_pod_at(pod, known.first_seen_s + LIFETIME_S)
             return
         if phase is InstancePhase.SLEEPING:
             message = (
@@ -233,17 +233,17 @@ def _grant(account: Account, sitting: Sitting, draft: Draft) -> None:
     if not request.is_granted or request.waits_for:
         request = dataclasses.replace(request, is_granted=True, waits_for="")
         draft.remember_claim(claim, wake_request=request)
-        draft.wake_at(now_s)
+        draft.wake_pod_at(pod, now_s)
         return
     if request.is_done or (request.sent_s is not None and now_s < request.sent_s + ROUND_S):
         draft.look_again(pod, BOOT_PACE_S)
-        draft.wake_at(now_s + BOOT_PACE_S)
+        draft.wake_pod_at(pod, now_s + BOOT_PACE_S)
         return
     if not draft.is_free(pod) or claim.is_writing or not _is_divided_for(account, sitting, draft):
-        draft.wake_at(now_s + BOOT_PACE_S)
+        draft.wake_pod_at(pod, now_s + BOOT_PACE_S)
         return
     if any(_is_waking(other, pod, draft) for other in account.sittings if other is not sitting):
-        draft.wake_at(now_s + BOOT_PACE_S)
+        draft.wake_pod_at(pod, now_s + BOOT_PACE_S)
         return
     operation = f"controller-wake/{pod.uid}/{claim.uid}/{request.requested_at}"
     if request.is_again:  # the runtime would take it for the one that it has carried out
@@ -293,7 +293,7 @@ def _wait(account: Account, sitting: Sitting, why: str, draft: Draft) -> None:
         draft.note(claim, Note(EventType.WARNING, Reason.WAITING_FOR_ROOM, message))
     draft.remember_claim(claim, wake_request=dataclasses.replace(request, waits_for=why, is_granted=False))
     draft.look_again(pod, BOOT_PACE_S)
-    draft.wake_at(draft.now.monotonic_s + BOOT_PACE_S)
+    draft.wake_pod_at(pod, draft.now.monotonic_s + BOOT_PACE_S)
 
 
 def came_of_wake(claim: Claim, pod: PodRef, result: Result, draft: Draft) -> None:

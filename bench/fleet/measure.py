@@ -28,6 +28,8 @@ from bench.fleet.stage import Stage
 KINDS = ("status", "route", "finalizer", "neighbour", "event")
 """What writes are told apart by: see ``watching``."""
 _WAKE_WITHIN_S = 30.0
+_ROUND_ENDS_S = 11.0
+"""After it no card waits for its round any more, so that a pass that is provoked looks at what was touched alone."""
 _TOUCHES = 20
 _TOUCH_PAUSE_S = 0.3
 
@@ -105,6 +107,7 @@ class _Run:
             await self._place()
             await self._stay_idle(operator)
             for scope in ("whole", "some"):
+                await asyncio.sleep(_ROUND_ENDS_S)
                 before = operator.passes(scope)
                 await self._touch(scope)
                 self.result.passes[scope] = Passes(operator.passes(scope).since(before).mean_s * 1000)

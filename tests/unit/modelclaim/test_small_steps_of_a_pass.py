@@ -183,7 +183,7 @@ class TestStarts:
         )
         account = draft.accounts["warm-0"]
         starting.start_engine(account, account.sittings[0], draft)
-        assert (draft.steps, draft.wake_at_s) == ([], 10.0)
+        assert (draft.steps, draft.wake_pods_at_s) == ([], {"warm-0": 10.0})
 
     @pytest.mark.parametrize(
         ("in_force", "told"),
@@ -221,7 +221,7 @@ class TestDivisions:
         memory = CardMemory(divided_for=composition, next_round_s=7.0)
         draft = make_draft(seated(), pod, cards={"warm-0": memory})
         cards.start_divisions(draft, {})
-        assert (draft.wake_at_s, draft.cards["uid-of-warm-0"]) == (7.0, memory)
+        assert (draft.wake_pods_at_s, draft.cards["uid-of-warm-0"]) == ({"warm-0": 7.0}, memory)
 
     def test_a_newcomer_is_charged_beside_those_who_sit_there(self):
         draft = make_draft(seated(), make_pod(snapshot=make_snapshot(make_engine())))
