@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from aibrix_operator.gateway.envoy.process import ProcessOptions
 from aibrix_operator.gateway.envoy.settings import EnvoySettings
 from aibrix_operator.gateway.exchange import Answer, Forwarded, Question
 from aibrix_operator.gateway.settlement import Ended, LogEntry, StillRunning
+from aibrix_operator.sandbox.control_plane import free_ports
 
 _leases = (f"lease-{number}" for number in itertools.count())
 
@@ -70,9 +70,8 @@ class Stage:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    (port,) = free_ports(1)
+    return port
 
 
 def settings_in(folder: Path, **changes) -> EnvoySettings:

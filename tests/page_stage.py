@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import socket
 from datetime import UTC, datetime
 
 from simulated import CARD_24, GIB, H20
@@ -15,6 +14,7 @@ from aibrix_operator.explain.looking import CannotLook
 from aibrix_operator.modelclaim.parse import parse_time
 from aibrix_operator.page.server import Address, Page
 from aibrix_operator.page.sources import WorldSource
+from aibrix_operator.sandbox.control_plane import free_ports
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.store import wall
 from aibrix_operator.sim.world import SimulatedCluster
@@ -106,9 +106,7 @@ class Shown:
 @contextlib.asynccontextmanager
 async def serving(source, **page):
     """The page's address, served until the end of the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     served = Page(Address("127.0.0.1", port), source, SCOPE, **page)
     await served.start()
     try:

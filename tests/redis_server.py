@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from aibrix_operator.sandbox.control_plane import free_ports
+
 PR_SET_PDEATHSIG = 1
 STARTS_WITHIN_S = 20.0
 
@@ -32,9 +34,9 @@ def find_program() -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below those that the kernel gives to clients: one of them could take it while the server is stopped."""
+    (port,) = free_ports(1)
+    return port
 
 
 def _die_with_parent() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import aiohttp
 
 import aibrix_operator.sim
+from aibrix_operator.sandbox.control_plane import free_ports
 
 STANDINS = Path(aibrix_operator.sim.__file__).parent / "standins"
 VLLM = "vllm.entrypoints.openai.api_server"
@@ -37,9 +37,8 @@ async def until(condition, what):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    (port,) = free_ports(1)
+    return port
 
 
 @dataclass

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from engine_beside import EngineBeside
 
 import aibrix_operator.sim
+from aibrix_operator.sandbox.control_plane import free_ports
 from aibrix_operator.sim import card
 
 STANDINS = Path(aibrix_operator.sim.__file__).parent / "standins"
@@ -53,9 +53,8 @@ def until(condition, what):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    (port,) = free_ports(1)
+    return port
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import json
+import socket
 
 import uvicorn
 from aiohttp import ClientSession
-from fleet_bench import free_port
 
 
 class Client:
@@ -31,9 +31,10 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def client_of(app):
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, lifespan="on", log_config=None))
-    serving = asyncio.create_task(server._serve())
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None))
+    serving = asyncio.create_task(server._serve([listener]))
     try:
         while not server.started:
             assert not serving.done(), serving

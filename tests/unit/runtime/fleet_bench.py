@@ -22,6 +22,7 @@ from aibrix_operator.runtime.observation import Observation
 from aibrix_operator.runtime.settings import RuntimeSettings
 from aibrix_operator.runtime.supervisor import Supervisor
 from aibrix_operator.runtime_api.wire import ActivateRequest, DeactivateRequest, EngineConfig
+from aibrix_operator.sandbox.control_plane import free_ports
 
 ENGINE = Path(__file__).with_name("fake_engine.py")
 DEADLINE_S = 20.0
@@ -164,6 +165,5 @@ def answers(port):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    (port,) = free_ports(1)
+    return port

@@ -5,12 +5,13 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import time
 
 import aiohttp
 import pytest
 import uvicorn
-from fleet_bench import free_port, lives
+from fleet_bench import lives
 
 from aibrix_operator.runtime import lifecycle
 from aibrix_operator.runtime.app import create_app
@@ -62,9 +63,10 @@ async def serve(tmp_path):
                     | settings
                 )
             )
-            port = free_port()
-            server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, lifespan="on", log_config=None))
-            serving = asyncio.create_task(server._serve())
+            listener = socket.create_server(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+            server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None))
+            serving = asyncio.create_task(server._serve([listener]))
 
             async def end():
                 server.should_exit = True

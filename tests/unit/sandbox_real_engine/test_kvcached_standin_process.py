@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aibrix_operator.sandbox.control_plane import free_ports
 from aibrix_operator.sandbox.real_engine import install
 from aibrix_operator.sandbox.real_engine.kvcached_standin import hook
 from aibrix_operator.sim import card
@@ -146,8 +146,7 @@ def start(python: Path, tmp_path: Path, unused_port: int) -> Iterator[Start]:
 
 @pytest.fixture
 def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
+    (port,) = free_ports(1)
     return port
 
 
