@@ -11,12 +11,19 @@ from aibrix_operator.gateway.limits import keys
 from aibrix_operator.gateway.limits.limiter import Denied, Granted, Limit
 from aibrix_operator.gateway.limits.slots import Slots
 
+STAYS_MS = 60_000
+
 
 @pytest.fixture
 async def redis(redis_server):
     async with client(redis_server.url) as asking:
         await asking.flushall()
         yield asking
+
+
+async def stays(redis, key):
+    """A window's key lives for the window, in real time, however long the test is kept waiting between two calls."""
+    assert await redis.pexpire(key, STAYS_MS), f"{key} is there"
 
 
 @pytest.fixture
@@ -35,11 +42,12 @@ async def two(redis, redis_server):
 async def test_a_model_takes_its_requests_a_second_and_refused_ones_leave_no_trace(gateway, redis):
     key = keys.model_rps("m", 1, 7)
     await gateway.admit(charge(7.1, rps=rps(5)))
-    await redis.pexpire(key, 700)
+    assert 0 < await redis.pttl(key) <= 1000
+    await stays(redis, key)
     answers = await gateway.admit_all(charge(7.2, rps=rps(5)) for _ in range(19))
     assert collections.Counter(verdicts(answers)) == {"granted": 4, Limit.MODEL_RPS: 15}
     assert await redis.get(key) == "5"
-    assert await redis.pttl(key) <= 700
+    assert 1000 < await redis.pttl(key) <= STAYS_MS, "it is set with the first request, and never again"
 
 
 @pytest.mark.acceptance("GW-80")
@@ -55,10 +63,12 @@ async def test_two_gateways_together_grant_no_more_than_the_limit(two):
 @pytest.mark.acceptance("GW-81")
 async def test_a_refund_goes_to_the_window_that_was_charged_and_never_below_0(gateway, redis):
     first, second = [await gateway.admit(charge(7, rps=rps(5))) for _ in range(2)]
+    await stays(redis, keys.model_rps("m", 1, 7))
     gateway.limiter.refund(first, 7.5)
     await settled(gateway)
     assert await redis.get(keys.model_rps("m", 1, 7)) == "1"
     third = await gateway.admit(charge(8, rps=rps(5)))
+    await stays(redis, keys.model_rps("m", 1, 8))
     gateway.limiter.refund(second, 8.1)
     await settled(gateway)
     assert [await redis.get(keys.model_rps("m", 1, window)) for window in (7, 8)] == ["0", "1"]
@@ -70,6 +80,7 @@ async def test_a_refund_goes_to_the_window_that_was_charged_and_never_below_0(ga
 
 async def test_a_refund_that_comes_64_windows_late_leaves_the_bins_new_window_alone(gateway, redis):
     early = await gateway.admit(charge(7, rps=rps(5)))
+    await stays(redis, keys.model_rps("m", 1, 7))
     now_s = 7 + keys.BINS
     await gateway.admit(charge(now_s, rps=rps(5)))
     gateway.limiter.refund(early, now_s)
@@ -164,8 +175,8 @@ async def test_slots_of_a_gateway_that_died_are_free_three_seconds_after_its_las
         assert verdicts([await living.admit(charge(1, to=(pod,), inflight=3))]) == [Limit.INFLIGHT]
 
         async def silent_for(seconds):
-            now_s, _ = await redis.time()
-            await redis.zadd(keys.GATEWAYS, {dying.field: now_s - seconds})
+            whole_s, microseconds = await redis.time()
+            await redis.zadd(keys.GATEWAYS, {dying.field: whole_s + microseconds / 1e6 - seconds})
 
         await silent_for(2)
         assert verdicts([await living.admit(charge(1, to=(pod,), inflight=3))]) == [Limit.INFLIGHT]
@@ -260,8 +271,7 @@ async def test_a_burst_shares_calls_instead_of_making_one_each(gateway, redis):
     before = (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"] if await _asked(redis) else 0
     await gateway.admit_all(charge(1, rps=rps(500)) for _ in range(100))
     calls = (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"] - before
-    exchanges = 5
-    assert calls <= 2 + exchanges
+    assert calls < 100 / 4, "those of the exchange, one each 20 ms, are among them"
 
 
 async def _asked(redis):

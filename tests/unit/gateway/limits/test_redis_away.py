@@ -15,8 +15,11 @@ from aibrix_operator.gateway.limits.limiter import Denied, Granted, Limit
 from aibrix_operator.gateway.limits.users import Policy
 
 ANSWERS_WITHIN_S = 0.1
-SLOWEST_S = 1.5
+SLOWEST_S = 4.0
 """What a request may take on a busy machine while a hung Redis is given ``ANSWERS_WITHIN_S``."""
+STANDS_STILL_S = 1.5
+"""Longer than ``WELL_WITHIN_S``, which Redis keeps to on a busy machine too."""
+WELL_WITHIN_S = 0.5
 
 
 @pytest.fixture(autouse=True)
@@ -77,13 +80,13 @@ async def test_a_redis_that_hangs_costs_the_first_requests_a_tenth_of_a_second_a
 
 
 async def test_a_process_that_stood_still_does_not_take_redis_for_dead(own_redis_server):
-    async with gateways(own_redis_server.url, within_s=ANSWERS_WITHIN_S) as (gateway,):
+    async with gateways(own_redis_server.url, within_s=WELL_WITHIN_S) as (gateway,):
         await gateway.admit(charge(1, inflight=9))
-        for _ in range(3):
+        for _ in range(2):
             asking = gateway.limiter.admit(charge(1, inflight=9))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            time.sleep(3 * ANSWERS_WITHIN_S)  # noqa: ASYNC251  # it is the loop that stands still
+            time.sleep(STANDS_STILL_S)  # noqa: ASYNC251  # it is the loop that stands still
             assert verdicts([await asking]) == ["granted"]
         assert gateway.limiter.status().outages == 0
 
@@ -210,7 +213,7 @@ async def test_windows_are_cut_by_the_clock_of_redis(own_redis_server):
     async with gateways(own_redis_server.url) as (gateway,), client(own_redis_server.url) as redis:
         gateway.running._clock = lambda: time.time() - 120
         await until(lambda: gateway.limiter.clock_ahead_s)
-        assert 119 < gateway.limiter.clock_ahead_s < 121
+        assert 110 < gateway.limiter.clock_ahead_s < 130  # a call may take a while on a busy machine
         await gateway.admit(charge(30, user=user("ann"), tokens=5))
         minutes = [minute for minute in range(4) if await redis.get(keys.user_tpm("ann", minute))]
         assert minutes == [2]
