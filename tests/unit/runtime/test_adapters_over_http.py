@@ -194,7 +194,7 @@ async def test_an_engine_that_does_not_answer_is_asked_once(call, engine, monkey
     app.router.add_get("/v1/models", hang)
     server = TestServer(app)
     await server.start_server()
-    monkeypatch.setattr(adapter_engine, "TIMEOUT", aiohttp.ClientTimeout(total=0.05))
+    monkeypatch.setattr(adapter_engine, "TIMEOUT", aiohttp.ClientTimeout(total=1.0))  # time enough to be asked
     monkeypatch.setattr(call.adapters.engine, "_endpoint", str(server.make_url("")).rstrip("/"))
     status, answer = await call("GET", "/v1/models")
     assert (status, answer["type"], asked) == (408, "TimeoutError", ["/v1/models"])

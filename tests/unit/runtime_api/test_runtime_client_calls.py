@@ -18,9 +18,9 @@ EMPTY = '{"observed_at":"2026-11-29T08:00:19.351644Z","accelerators":[],"models"
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Deadlines that a test can wait for."""
-    monkeypatch.setattr(runtime_client, "SNAPSHOT_DEADLINE_S", 0.05)
-    monkeypatch.setattr(runtime_client, "CALL_DEADLINE_S", 0.05)
+    """Deadlines that a test can wait for. Half of one is for the connection, which a busy machine is to make in it."""
+    monkeypatch.setattr(runtime_client, "SNAPSHOT_DEADLINE_S", 1.0)
+    monkeypatch.setattr(runtime_client, "CALL_DEADLINE_S", 1.0)
 
 
 def test_deadlines_are_the_contracts():
@@ -142,9 +142,7 @@ async def test_an_answer_of_exactly_one_mib_counts(client, server):
 async def test_silence_is_unknown(client, server, impatient):
     server.reply = None
     outcome = await client.wake(server.base, WAKE)
-    assert outcome == Unknown(
-        f"runtime at 127.0.0.1:{server.port} did not answer /v1/runtime/models/wake within 0.05 s"
-    )
+    assert outcome == Unknown(f"runtime at 127.0.0.1:{server.port} did not answer /v1/runtime/models/wake within 1 s")
 
 
 async def test_half_an_answer_is_silence_too(client, server, impatient):

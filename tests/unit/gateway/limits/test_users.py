@@ -85,7 +85,7 @@ class Clock:
         return self.now_s
 
 
-def until(true, within_s=5.0):
+def until(true, within_s=20.0):
     deadline_s = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < deadline_s

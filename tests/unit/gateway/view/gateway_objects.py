@@ -20,8 +20,8 @@ _versions = itertools.count(1)
 
 
 async def until(is_so):
-    """Return once ``is_so()``; TimeoutError when that takes 5 s."""
-    async with asyncio.timeout(5):
+    """Return once ``is_so()``; TimeoutError when that takes 20 s."""
+    async with asyncio.timeout(20):
         while not is_so():  # noqa: ASYNC110  # what is waited for has no event
             await asyncio.sleep(0.001)
 
