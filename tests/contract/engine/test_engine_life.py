@@ -102,7 +102,7 @@ async def test_a_sleep_given_up_while_requests_run_is_undone_by_the_scheduling_t
     busy = asyncio.create_task(engine.chat(max_tokens=1000, ignore_eos=True))
     await until(lambda: engine.metric("vllm:num_requests_running"), "the request runs")
     with pytest.raises(TimeoutError):
-        async with engine.request("POST", "/sleep?level=0&mode=wait", timeout=aiohttp.ClientTimeout(total=0.2)):
+        async with engine.request("POST", "/sleep?level=0&mode=wait", timeout=aiohttp.ClientTimeout(total=1.0)):
             pytest.fail("level 0 answered while a request runs")
     late = asyncio.create_task(engine.chat(max_tokens=2, ignore_eos=True))
     await until(lambda: engine.metric("vllm:num_requests_waiting"), "a later request waits")
