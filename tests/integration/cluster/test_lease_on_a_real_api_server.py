@@ -64,11 +64,12 @@ Replicas = tuple[Replica, Replica]
 
 
 @pytest.fixture
-async def replicas(cluster: Cluster, namespace: str) -> AsyncIterator[Replicas]:
-    """A leader and one who waits."""
-    leader = Replica(cluster, namespace, "first")
-    await within(5, leader.started)
-    other = Replica(cluster, namespace, "second")
+async def replicas(request: pytest.FixtureRequest, cluster: Cluster, namespace: str) -> AsyncIterator[Replicas]:
+    """A leader and one who waits; a test may say for how many seconds the lease is good."""
+    duration_s = getattr(request, "param", 2)
+    leader = Replica(cluster, namespace, "first", duration_s)
+    await within(20, leader.started)
+    other = Replica(cluster, namespace, "second", duration_s)
     yield leader, other
     await leader.crash()
     await other.crash()
@@ -96,13 +97,14 @@ async def test_a_term_is_made_of_what_the_api_server_stored(cluster, namespace, 
     assert stored["spec"]["leaseTransitions"] == 0
 
 
+@pytest.mark.parametrize("replicas", [60], ids=["a minute long"], indirect=True)
 async def test_a_released_lease_is_taken_at_the_next_look(cluster, namespace, replicas):
     leader, other = replicas
     await leader.crash()
     await leader.elector.release()
     assert not leader.elector.is_leader
     assert "holderIdentity" not in (await lease(cluster, namespace))["spec"]
-    assert await within(2, other.started) < 1.5, "long before it would have expired"
+    await within(20, other.started)  # long before it would have expired
     assert other.elector.term > leader.terms[-1]
     assert (await lease(cluster, namespace))["spec"]["leaseTransitions"] == 1
 
@@ -111,7 +113,7 @@ async def test_a_crashed_holder_is_followed_when_its_lease_expires(replicas):
     leader, other = replicas
     await asyncio.wait_for(holds_for(leader, 1.0), 5)
     await leader.crash()
-    assert await within(6, other.started) > 2 - 0.3 - 0.3
+    assert await within(20, other.started) > 2 - 0.3 - 0.3
     assert other.elector.term > leader.terms[-1]
     assert not leader.elector.is_leader
 
@@ -129,7 +131,7 @@ async def test_a_holder_whose_lease_is_deleted_begins_a_term_of_a_later_lease(cl
     await asyncio.wait_for(holds_for(leader, 1.1), 5)  # a creation time has no fractions of a second
     leader.started.clear()
     await cluster.delete(LEASES, namespace, NAME)
-    await within(5, leader.started)
+    await within(20, leader.started)
     first, second = leader.terms
     assert (second > first, second.transitions) == (True, 0)
     assert not other.terms
@@ -176,7 +178,7 @@ class Threaded:
 
     def __init__(self, kubeconfig: pathlib.Path, namespace: str) -> None:
         self.election = ElectionThread(
-            partial(Cluster.connect, kubeconfig), LeaseSettings(namespace, NAME, duration_s=1, renew_s=0.2), "threaded"
+            partial(Cluster.connect, kubeconfig), LeaseSettings(namespace, NAME, duration_s=2, renew_s=0.2), "threaded"
         )
         self.started, self.ended = asyncio.Event(), asyncio.Event()
         self.threads: set[str] = set()
@@ -199,7 +201,7 @@ class Threaded:
 @pytest.fixture
 async def threaded(api_server, namespace: str) -> AsyncIterator[Threaded]:
     replica = Threaded(api_server.kubeconfig, namespace)
-    await within(10, replica.started)
+    await within(20, replica.started)
     yield replica
     await replica.stop()
 
@@ -207,7 +209,7 @@ async def threaded(api_server, namespace: str) -> AsyncIterator[Threaded]:
 async def test_a_loop_that_is_busy_for_longer_than_the_lease_lasts_keeps_the_lead(cluster, namespace, threaded):
     first = threaded.election.term
     assert first is not None
-    time.sleep(2.5)  # noqa: ASYNC251 - what a long pass does to the loop
+    time.sleep(4)  # noqa: ASYNC251 - what a long pass does to the loop
     assert threaded.election.term == first
     await asyncio.sleep(0)
     assert not threaded.ended.is_set()
@@ -224,8 +226,8 @@ async def test_an_election_that_is_cancelled_gives_the_lease_back_first(cluster,
 async def test_a_lost_term_is_told_in_the_callers_loop(cluster, namespace, threaded):
     threaded.started.clear()
     await cluster.delete(LEASES, namespace, NAME)
-    await within(5, threaded.ended)
-    await within(5, threaded.started)
+    await within(20, threaded.ended)
+    await within(20, threaded.started)
     assert threaded.threads == {threading.current_thread().name}
 
 

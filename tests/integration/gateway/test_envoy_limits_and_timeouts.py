@@ -68,7 +68,7 @@ async def test_a_body_known_to_be_too_long_is_refused_before_it_is_sent():
         address = gateway.gateway.settings.listen
         reader, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: g\r\ncontent-length: {1 << 40}\r\n\r\n".encode())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert (await reader.readline()).split()[1] == b"413"
         writer.close()
 
@@ -114,7 +114,7 @@ async def test_over_http2_the_whole_413_comes_before_the_stream_ends_without_an_
         client = Http2(*await asyncio.open_connection(address.host, address.port))
         client.ask(**length)
         client.send(client.DATA, 0, 1, b"x" * 2 * KIB)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             (first, *_), (data, flags, body), (last, _, code) = await client.answer()
         assert (first, data, last) == (client.HEADERS, client.DATA, client.RESET)
         assert flags & client.END_STREAM
@@ -167,13 +167,13 @@ async def test_a_thousand_requests_wait_for_their_decision_at_once():
 
 
 async def test_what_moves_may_last_and_what_stands_still_is_ended():
-    async with running_engine() as engine, stage(lambda _: forward(engine.address), timeout_s=1.0) as gateway:
+    async with running_engine() as engine, stage(lambda _: forward(engine.address), timeout_s=2.0) as gateway:
         url = gateway.url + CHAT
-        engine.reply = lambda _: stream_reply(*[EVENT] * 7, pause_s=0.2)
+        engine.reply = lambda _: stream_reply(*[EVENT] * 12, pause_s=0.2)
         began = time.monotonic()
         async with gateway.client.post(url, json={}) as answer:
-            assert await answer.read() == EVENT * 7
-        assert time.monotonic() - began > 1.0
+            assert await answer.read() == EVENT * 12
+        assert time.monotonic() - began > 2.0
 
         engine.reply = lambda _: Reply(before=asyncio.Event())
         async with gateway.client.post(url, json={}) as answer:
@@ -290,8 +290,7 @@ async def test_nobody_waits_for_a_decision_about_a_client_that_has_left():
         writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: g\r\ncontent-length: 2\r\n\r\n{{}}".encode())
         await until(lambda: gateway.gateway.questions.waiting == 1)
         writer.close()
-        await until(lambda: cancelled)
-        assert gateway.gateway.questions.waiting == 0
+        await until(lambda: cancelled and gateway.gateway.questions.waiting == 0)
 
 
 async def test_an_engine_that_closes_idle_connections_early_fails_nobody():

@@ -220,6 +220,20 @@ class Stage:
             found[obj["metadata"]["uid"]] = obj["metadata"]["resourceVersion"]
         return found
 
+    async def at_rest(self, quiet_s: float = 1.5) -> dict[str, str]:
+        """The versions, once they have been the same for a while: the Job controller counts a second after the fact."""
+        last: dict[str, str] = {}
+
+        async def are_the_same() -> bool:
+            nonlocal last
+            before, last = last, await self.versions()
+            if before != last:
+                await asyncio.sleep(quiet_s)
+            return before == last
+
+        await self.until(are_the_same)
+        return last
+
 
 def in_force(status: Object) -> list[tuple[str, str]]:
     """(type, reason) of the conditions that are True."""

@@ -73,12 +73,15 @@ class Stage:
                 found[f"{resource.plural}/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
         return found
 
-    async def rest(self, seconds: float = 3.0) -> None:
-        """Nothing is written for a while."""
-        await asyncio.sleep(1)
-        before = await self.versions()
-        await asyncio.sleep(seconds)
-        assert await self.versions() == before
+    async def rest(self, seconds: float = 3.0, within_s: float = 30.0) -> None:
+        """Nothing is written for a while, once what others write of what was done has come to its end."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + within_s
+        before: dict[str, str] | None = None
+        while (present := await self.versions()) != before:
+            assert loop.time() < deadline_s, f"still written: {before}, {present}"
+            before = present
+            await asyncio.sleep(seconds)
 
 
 async def registered(name: str) -> None:
