@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 UPSTREAM_PYTHON = Path(os.environ.get("AIBRIX_UPSTREAM_PYTHON") or ROOT / ".cache/upstream/bin/python")
 SMALL_CARDS = 24
 GATEWAYS = 3
+GATEWAY_GRACE_S = 20
+"""One that is asked to end is looked at while a stream of some seconds still runs through it."""
 STORY_WITHIN_S = 300
 
 PROFILES = {
@@ -120,6 +122,7 @@ def sandbox(
         options = up.Options(
             cards=(SMALL_CARD,) * SMALL_CARDS + (LARGE_CARD,),
             gateways=GATEWAYS,
+            gateway_options=[("--grace", str(GATEWAY_GRACE_S))] * GATEWAYS,
             with_pool=False,
             runtime_command=(sys.executable, str(Path(__file__).with_name("warm_pod.py")), "{address}"),
         )

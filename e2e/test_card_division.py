@@ -47,7 +47,7 @@ def test_mc14_c2_a_claim_without_room_says_what_is_missing_and_is_served_when_th
     exited_s = time.monotonic()
 
     samples.wait(name, "is placed", lambda c: c["status"].get("instances"))
-    assert time.monotonic() - exited_s < 12.0  # one try every ten seconds, and what a busy machine takes
+    assert time.monotonic() - exited_s < 15.0  # one try every ten seconds, less than two, and what a busy machine takes
     samples.wait_active(name)
     assert samples.pod.chat(samples.route(name)["port"], name).status == 200
     eventually("the gateway serves it", lambda: gateway.chat(name).status == 200)
