@@ -13,7 +13,8 @@ SNAPSHOT = {"observed_at": "2026-11-29T08:00:19.351644Z", "accelerators": [], "m
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(runtime_client, "SNAPSHOT_DEADLINE_S", 0.05)
+    """Half of it is for the connection, which a busy machine is to make in it."""
+    monkeypatch.setattr(runtime_client, "SNAPSHOT_DEADLINE_S", 1.0)
 
 
 async def test_version_and_time_go_into_the_query(client, server):
@@ -55,7 +56,7 @@ async def test_a_cut_answer_is_unknown_and_leaves_nobody_alone(client, server):
 async def test_silence_beyond_the_time_has_the_sidecar_left_alone(client, server, impatient):
     server.reply = None
     assert await client.changes(server.base, "v", 0.1) == Unknown(
-        f"runtime at 127.0.0.1:{server.port} did not answer /v1/runtime/changes within 0.15 s"
+        f"runtime at 127.0.0.1:{server.port} did not answer /v1/runtime/changes within 1.1 s"
     )
     again = await client.snapshot(server.base)
     assert isinstance(again, NotSent)
