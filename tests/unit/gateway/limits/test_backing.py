@@ -6,16 +6,23 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis_server import RedisServer
-from shared_limits import client, until
+from shared_limits import PATIENT_S, client, until
 from traffic_builders import charge, user
 
 from aibrix_operator.gateway.backing import Backing
 from aibrix_operator.gateway.limits import keys
 from aibrix_operator.gateway.limits.memory import MemoryLimiter
 from aibrix_operator.gateway.limits.redis import RedisLimiter
+from aibrix_operator.gateway.limits.store import Store
 from aibrix_operator.gateway.limits.users import Policy
 from aibrix_operator.gateway.loads import Loads
 from aibrix_operator.gateway.options import Options
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    """A Redis that waits for its turn on a busy machine is not away."""
+    monkeypatch.setitem(Store.__init__.__kwdefaults__, "within_s", PATIENT_S)
 
 
 class Clock:
