@@ -201,27 +201,27 @@ def rightful_records(account: Account) -> dict[str, int]:
     """The records that fall on an overdrawn card: to the limit that their engine is held to, or, where it is held to
     nothing yet and more is recorded than the card can hold, to what the others leave."""
     assert account.plan_card is not None
-    records = {s.claim.name: s.instance.kv_limit_bytes for s in account.sittings}
-    rightful: dict[str, int] = {}
+    usable_bytes = account.plan_card.usable_bytes
+    before = {s.claim.name: s.instance.kv_limit_bytes for s in account.sittings}
+    records, sittings = dict(before), by_claim(account)
     unheld: list[Occupant] = []
     for occupant in account.plan_card.occupants:
-        sitting = by_claim(account)[occupant.claim]
+        sitting, floor = sittings[occupant.claim], occupant.seat.kv_floor_bytes
         if occupant.lent_footprint_bytes is not None:
             continue
-        if dividing.is_held(sitting) and sitting.limit_in_force >= 0:
-            limit = max(sitting.limit_in_force, occupant.keep_bytes)
+        # One that came back has the whole card as its limit until it takes another: that holds it to nothing.
+        if dividing.is_held(sitting) and 0 <= sitting.limit_in_force < usable_bytes:
+            # Not to what it maps past that: together with its neighbours' limits that may be more than there is.
+            records[occupant.claim] = min(records[occupant.claim], max(sitting.limit_in_force, floor))
         elif is_beyond_card(account, sitting):
-            limit = occupant.seat.kv_floor_bytes
             unheld.append(occupant)
-        else:
-            continue
-        if limit < records[occupant.claim]:
-            rightful[occupant.claim] = limit
-    if unheld:
-        promised = sum(_promise(o, (records | rightful)[o.claim]) for o in account.plan_card.occupants)
-        left = account.plan_card.usable_bytes - promised
-        rightful[unheld[0].claim] += max(0, left)
-    return rightful
+    promised = sum(_promise(o, records[o.claim]) for o in account.plan_card.occupants)
+    over = promised - usable_bytes
+    for occupant in reversed(unheld):
+        cut = max(0, min(over, records[occupant.claim] - occupant.seat.kv_floor_bytes))
+        records[occupant.claim] -= cut
+        over -= cut
+    return {claim: record for claim, record in records.items() if record < before[claim]}
 
 
 def _promise(occupant: Occupant, record: int) -> int:

@@ -52,7 +52,7 @@ def _stop(claim: Claim, instance: Instance, draft: Draft) -> bool:
     engine = None if sitting is None else sitting.engine
     # An engine taken off the route (its limit did not hold, say) still answers what reached it before.
     # What is about to be read is waited for, whatever its record says: another hand may have written that.
-    is_away = pod.reading.snapshot is None and instance.port > 0 and instance.phase is InstancePhase.ACTIVATING
+    is_away = pod.reading.snapshot is None and instance.phase is InstancePhase.ACTIVATING
     is_unread = pod.reading.is_pending or is_away
     may_serve = instance.phase is InstancePhase.ACTIVE or is_unread or (engine is not None and engine.ready)
     if may_serve and not _may_stop(claim, sitting, pod, since_s, draft):

@@ -157,7 +157,9 @@ class OrderLaws(SleepLaws):
             if record > record_before and not is_adopted:
                 self._check_strangers(instance.pod, ip, f"{after.name} is given more")
                 self._check_kept_for_another(instance.pod, ip, after)
-            if record < record_before and instance.phase is not InstancePhase.FAILED:
+            # What is more than the card has was promised by nobody: another hand wrote it, and it may go at once.
+            is_ours = all(t.snapshot is not None and record_before <= t.snapshot.usable_bytes for t in recent)
+            if record < record_before and is_ours and instance.phase is not InstancePhase.FAILED:
                 # What boots is held to nothing yet, however low its limit was seen before it crashed.
                 held = [e for e in engines if e is not None and e.alive and e.phase is not EnginePhase.BOOTING]
                 if len(held) == len(engines) and all(e.kv_capacity_bytes > record for e in held):

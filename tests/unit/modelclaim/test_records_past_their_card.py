@@ -28,10 +28,14 @@ def rightful(pool=None, **engines):
     return rightful_records(open_accounts(make_fleet(pod, *claims))["warm-0"])
 
 
-def test_a_record_falls_to_what_its_engine_is_held_to_and_never_below_what_that_maps_or_its_floor():
+def test_a_record_falls_to_what_its_engine_is_held_to_and_never_below_its_floor():
     assert rightful(a=(300, 9000, UP), b=(200, 200, UP)) == {"a": 300}
     assert rightful(a=(10, 9000, UP), b=(200, 200, UP)) == {"a": 100}
-    assert rightful(a=(300, 9000, {"mapped": 310}), b=(200, 200, UP)) == {"a": 310}
+
+
+def test_what_an_engine_maps_past_its_limit_is_not_recorded():
+    """With its neighbour's limit it would be more than the card has, again."""
+    assert rightful(a=(200, 9000, {"mapped": 650}), b=(200, 200, UP)) == {"a": 200}
 
 
 def test_a_grow_that_was_recorded_and_not_done_is_taken_back_with_it():
@@ -42,6 +46,11 @@ def test_what_is_held_to_nothing_falls_to_what_the_others_leave_and_at_least_to_
     assert rightful(a=(1000, 9000, DOWN), b=(200, 250, UP)) == {"a": 600, "b": 200}
     assert rightful(a=(-1, 9000, UP), b=(200, 200, UP)) == {"a": 600}
     assert rightful(a=(1000, 9000, DOWN), b=(790, 790, UP)) == {"a": 100}
+
+
+def test_an_engine_that_has_the_whole_card_as_its_limit_is_held_to_nothing():
+    """It came back, and takes no limit yet."""
+    assert rightful(a=(1000, 9000, UP), b=(200, 250, UP)) == {"a": 600, "b": 200}
 
 
 def test_only_one_of_several_gets_what_the_others_leave():

@@ -83,14 +83,20 @@ class TestLeavers:
         )
 
     @pytest.mark.parametrize(
-        ("pod", "is_stopped"),
+        ("pod", "recorded", "is_stopped"),
         [
-            pytest.param(make_pod(error="cut off"), False, id="an unread engine counts as busy"),
-            pytest.param(make_pod(snapshot=make_snapshot()), True, id="a gone engine has drained"),
+            pytest.param(make_pod(error="cut off"), {}, False, id="an unread engine counts as busy"),
+            pytest.param(
+                make_pod(error="cut off"),
+                {"phase": InstancePhase.ACTIVATING, "port": 0},
+                False,
+                id="also one whose first answer was not recorded yet",
+            ),
+            pytest.param(make_pod(snapshot=make_snapshot()), {}, True, id="a gone engine has drained"),
         ],
     )
-    def test_drained_is_what_is_seen_idle(self, pod, is_stopped):
-        claim = dataclasses.replace(seated(), deleting_since=NOW)
+    def test_drained_is_what_is_seen_idle(self, pod, recorded, is_stopped):
+        claim = dataclasses.replace(seated(**recorded), deleting_since=NOW)
         draft = make_draft(claim, pod, now_s=6.0, claims={"a": ClaimMemory(drain_since_s=0.0)})
         retire.retire(claim, draft)
         assert bool(draft.steps) is is_stopped
