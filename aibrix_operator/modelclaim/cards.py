@@ -198,26 +198,28 @@ def _put_right(account: Account, draft: Draft, records: dict[str, tuple[str, int
 
 
 def rightful_records(account: Account) -> dict[str, int]:
-    """The records that fall on an overdrawn card: to the limit that their engine is held to, or, where it is held to
-    nothing yet and more is recorded than the card can hold, to what the others leave."""
+    """The records that fall on an overdrawn card: to the limit that their engine is held to, or, where nothing bounds
+    it yet and more is recorded than the card can hold, to what the others leave."""
     assert account.plan_card is not None
     usable_bytes = account.plan_card.usable_bytes
     before = {s.claim.name: s.instance.kv_limit_bytes for s in account.sittings}
     records, sittings = dict(before), by_claim(account)
-    unheld: list[Occupant] = []
+    unbounded: list[Occupant] = []
     for occupant in account.plan_card.occupants:
         sitting, floor = sittings[occupant.claim], occupant.seat.kv_floor_bytes
         if occupant.lent_footprint_bytes is not None:
             continue
-        # One that came back has the whole card as its limit until it takes another: that holds it to nothing.
-        if dividing.is_held(sitting) and 0 <= sitting.limit_in_force < usable_bytes:
+        limit, record = sitting.limit_in_force, records[occupant.claim]
+        # One that came back has the whole card as its limit until it takes another: that bounds nobody's 1 TiB.
+        is_bounded = limit < usable_bytes or record <= usable_bytes
+        if dividing.is_held(sitting) and limit >= 0 and is_bounded:
             # Not to what it maps past that: together with its neighbours' limits that may be more than there is.
-            records[occupant.claim] = min(records[occupant.claim], max(sitting.limit_in_force, floor))
+            records[occupant.claim] = min(record, max(limit, floor))
         elif is_beyond_card(account, sitting):
-            unheld.append(occupant)
+            unbounded.append(occupant)
     promised = sum(_promise(o, records[o.claim]) for o in account.plan_card.occupants)
     over = promised - usable_bytes
-    for occupant in reversed(unheld):
+    for occupant in reversed(unbounded):
         cut = max(0, min(over, records[occupant.claim] - occupant.seat.kv_floor_bytes))
         records[occupant.claim] -= cut
         over -= cut

@@ -48,9 +48,10 @@ def test_what_is_held_to_nothing_falls_to_what_the_others_leave_and_at_least_to_
     assert rightful(a=(1000, 9000, DOWN), b=(790, 790, UP)) == {"a": 100}
 
 
-def test_an_engine_that_has_the_whole_card_as_its_limit_is_held_to_nothing():
-    """It came back, and takes no limit yet."""
+def test_an_engine_that_has_the_whole_card_as_its_limit_does_not_bound_a_record_past_that():
+    """It came back, and takes no limit yet. A record that its card could hold alone was ours, and waits for it."""
     assert rightful(a=(1000, 9000, UP), b=(200, 250, UP)) == {"a": 600, "b": 200}
+    assert rightful(a=(1000, 900, UP), b=(200, 250, UP)) == {"b": 200}
 
 
 def test_only_one_of_several_gets_what_the_others_leave():
