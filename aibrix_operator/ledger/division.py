@@ -89,7 +89,7 @@ def round_verdict(
 ) -> RoundVerdict:
     """Judge whether a periodic round is worth its writes.
 
-    Some limit must move by the threshold, and one of these must hold:
+    Some limit must move by the threshold, or be that far from its record, and one of these must hold:
     1. an engine is short and gains by the plan, in this round and in the one before (a single burst moves nothing);
     2. an engine is held to something other than its record: an earlier division was left unfinished;
     3. the card is at rest and an engine is held to less than half of its plan.
@@ -103,7 +103,7 @@ def round_verdict(
     short = frozenset(
         h.claim for h in readings if _is_short(occupants[h.claim], h) and plan[h.claim] - h.limit_bytes >= threshold
     )
-    is_worth_writing = any(abs(plan[h.claim] - h.limit_bytes) >= threshold for h in readings)
+    is_worth_writing = any(max(abs(plan[h.claim] - h.limit_bytes), _unkept_bytes(h)) >= threshold for h in readings)
     has_cause = (
         bool(short & short_before)
         or any(h.limit_bytes != h.record_bytes for h in readings)
@@ -120,6 +120,11 @@ def _in_force_bytes(card: Card, readings: Sequence[Held]) -> int:
         o.seat.footprint_bytes + limits.get(o.claim, 0) if o.lent_footprint_bytes is None else o.lent_footprint_bytes
         for o in card.occupants
     )
+
+
+def _unkept_bytes(held: Held) -> int:
+    """How far an engine is held from what was promised to it; 0 without a record."""
+    return abs(held.record_bytes - held.limit_bytes) if held.record_bytes else 0
 
 
 def _half(size_bytes: int) -> int:

@@ -210,11 +210,12 @@ def rightful_records(account: Account) -> dict[str, int]:
         if occupant.lent_footprint_bytes is not None:
             continue
         limit, record = sitting.limit_in_force, records[occupant.claim]
+        is_ours = record <= usable_bytes
         # One that came back has the whole card as its limit until it takes another: that bounds nobody's 1 TiB.
-        is_bounded = limit < usable_bytes or record <= usable_bytes
-        if dividing.is_held(sitting) and limit >= 0 and is_bounded:
-            # Not to what it maps past that: together with its neighbours' limits that may be more than there is.
-            records[occupant.claim] = min(record, max(limit, floor))
+        if dividing.is_held(sitting) and limit >= 0 and (is_ours or limit < usable_bytes):
+            # What it maps past its limit is kept for it if we promised that. What another hand wrote never was, and
+            # would be more than there is together with its neighbours' limits.
+            records[occupant.claim] = min(record, max(limit, occupant.keep_bytes if is_ours else floor))
         elif is_beyond_card(account, sitting):
             unbounded.append(occupant)
     promised = sum(_promise(o, records[o.claim]) for o in account.plan_card.occupants)

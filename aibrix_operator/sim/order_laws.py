@@ -238,6 +238,8 @@ class OrderLaws(SleepLaws):
             text = annotations_of(new).get(key, "")
             if before.get(key) == text or '"reason":"Moving"' not in text:
                 continue
+            if instance is None and now_s() - self.removed_s.get(claim.uid, float("-inf")) <= self._late_s:
+                continue  # it said so when the route was sent, and has arrived elsewhere meanwhile
             if instance is None or instance.phase is not InstancePhase.FAILED:
                 self._break(f"{claim.name} on {pod} is routed as moving, and its status does not say so")
 

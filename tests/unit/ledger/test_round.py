@@ -111,6 +111,15 @@ def test_a_limit_other_than_its_record_is_left_unfinished():
         assert verdict(account, unfinished) == RoundVerdict(divide=True, short=NOBODY)
 
 
+def test_a_record_far_from_a_limit_that_is_as_planned_is_left_unfinished():
+    """A shrunk engine was not given back what it had, and then the plan became what it is held to."""
+    account = card(80 * GIB, eighty("a"), eighty("b"))
+    large = threshold_bytes(80 * GIB)
+    for record, divides in ((20 * GIB + large, True), (20 * GIB - large, True), (20 * GIB + large - 1, False)):
+        assert verdict(account, [Held("a", 20 * GIB, record), Held("b", 20 * GIB, 20 * GIB)]).divide is divides
+    assert not verdict(account, [Held("a", 20 * GIB, 0), Held("b", 20 * GIB, 20 * GIB)]).divide
+
+
 def test_a_limit_without_a_record_is_left_unfinished():
     account = card(80 * GIB, eighty("a", requests=1), eighty("b", requests=1))
     assert verdict(account, [Held("a", 60 * GIB), Held("b", 20 * GIB, 20 * GIB)]).divide

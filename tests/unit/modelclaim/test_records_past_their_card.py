@@ -33,9 +33,10 @@ def test_a_record_falls_to_what_its_engine_is_held_to_and_never_below_its_floor(
     assert rightful(a=(10, 9000, UP), b=(200, 200, UP)) == {"a": 100}
 
 
-def test_what_an_engine_maps_past_its_limit_is_not_recorded():
-    """With its neighbour's limit it would be more than the card has, again."""
+def test_what_an_engine_maps_past_its_limit_stays_recorded_only_if_its_card_could_have_promised_it():
+    """What another hand wrote would be more than the card has again, with its neighbour's limit."""
     assert rightful(a=(200, 9000, {"mapped": 650}), b=(200, 200, UP)) == {"a": 200}
+    assert rightful(a=(200, 900, {"mapped": 650}), b=(200, 200, UP)) == {"a": 650}
 
 
 def test_a_grow_that_was_recorded_and_not_done_is_taken_back_with_it():
