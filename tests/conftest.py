@@ -34,11 +34,12 @@ def pytest_configure(config):
 def pytest_terminal_summary(terminalreporter):
     """The table of planted faults: it hangs on the reports, because the tests may have run in other processes."""
     reports = [r for outcome in ("passed", "failed") for r in terminalreporter.stats.get(outcome, ())]
-    rows = [value for r in reports for name, value in getattr(r, "user_properties", ()) if name == "planted"]
+    told = [value for r in reports for name, value in getattr(r, "user_properties", ()) if name == "planted"]
+    rows = list({(row[0], row[1]): row for row in told}.values())  # a test that is run again tells twice
     if not rows:
         return
     found = [row for row in rows if row[2]]
     terminalreporter.section(f"planted faults: {len(found)} of {len(rows)} found")
     for name, module, seeds, law in sorted(rows, key=lambda row: (row[1], row[0])):
-        told = law.splitlines()[0] if law else ""
-        terminalreporter.write_line(f"{seeds or 'none':>5}  {module:22} {name:72} {told:.100}")
+        sentence = law.splitlines()[0] if law else ""
+        terminalreporter.write_line(f"{seeds or 'none':>5}  {module:22} {name:72} {sentence:.100}")

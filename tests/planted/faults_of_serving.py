@@ -119,6 +119,7 @@ FAULTS = (
         RETIRE,
         "        return False  # the route goes first, and is seen gone before the engine is touched",
         "        pass",
+        first=52,  # mostly the route is gone anyway when its engine has drained
     ),
     Fault(
         "engines that nobody answers for run on",

@@ -82,13 +82,6 @@ FAULTS = (
         first=CROWDED,
     ),
     Fault(
-        "no seat is held for whom room is made",
-        ROOM,
-        "        draft.remember_card(account.pod, hold=hold)\n",
-        "        assert hold\n",
-        first=CROWDED,
-    ),
-    Fault(
         "a request never ends",
         WAKING,
         "LIFETIME_S = 300.0",
