@@ -55,6 +55,10 @@ def test_other_claims_are_told_of_the_hanging_runtime_or_placed_elsewhere(two_po
     two_pods.apply("before", podSelector=on_hung)  # a runtime that hung is left alone for a while
     two_pods.wait_active("before", within_s=75.0)
     two_pods.clean_up()
+    # Only who has read that nothing is left on the card knows that it is too small.
+    two_pods.apply("too-large", podSelector=on_hung, perGPU={"maximumFootprint": "30Gi", "kvFloor": "1Gi"})
+    two_pods.wait_unplaced("too-large", "TooLargeForAnyCard")
+    two_pods.clean_up()
     with frozen(hung):  # from here on it must be asked for "first" before a reading of it is too late
         two_pods.apply("first", podSelector=on_hung)
         two_pods.wait("first", "is recorded there", lambda c: c.get("status", {}).get("instances"))
