@@ -132,9 +132,8 @@ def _finished(account: Account, division: Division, draft: Draft) -> None:
         failures=0,
         undividable="",
     )
-    draft.wake_pod_at(
-        account.pod, draft.now.monotonic_s + ROUND_S
-    )  # a grow that did not take shows in no reading that differs
+    # A grow that did not take shows in no reading that differs.
+    draft.wake_pod_at(account.pod, draft.now.monotonic_s + ROUND_S)
     if division.cause is Cause.ROUND:
         return
     sittings = by_claim(account)
