@@ -29,8 +29,8 @@ class Sitting:
 
     @property
     def is_charged(self) -> bool:
-        """A failed instance whose engine is gone costs nothing."""
-        is_gone = self.engine is None or not self.engine.alive
+        """A failed instance whose engine is gone costs nothing; one that is being restarted will hold memory again."""
+        is_gone = self.engine is None or self.engine.is_gone
         return not (self.instance.phase is InstancePhase.FAILED and is_gone)
 
     @property
@@ -41,6 +41,12 @@ class Sitting:
     def limit_in_force(self) -> int:
         """The KV limit that the engine's segment shows; -1 without a segment."""
         return -1 if self.engine is None else self.engine.kv_capacity_bytes
+
+    @property
+    def recorded_bytes_at_most(self) -> int:
+        """Its record, or a higher one in a write that may have been done."""
+        unsure = [i.kv_limit_bytes for i in self.claim.unsure_instances if i.pod == self.instance.pod]
+        return max([self.instance.kv_limit_bytes, *unsure])
 
     @property
     def mapped_bytes(self) -> int:
@@ -171,7 +177,7 @@ def find_hole(pod: Pod, sittings: Sequence[Sitting], strangers: Sequence[ModelSt
     for engine in strangers:
         if engine.phase is EnginePhase.STOPPING:
             return f"the engine that served {engine.model_name} there is still exiting"
-        if engine.alive or engine.phase is not EnginePhase.FAILED:
+        if not engine.is_gone:
             return f"the engine serving {engine.model_name} there answers to no claim"
     return ""
 

@@ -98,11 +98,15 @@ def _api_step_ended(namespace: str, step: Step, world: World, ended: Ended[Lane]
     error = ended.error
     if error is None:
         world.cooling.pop(ended.key, None)
+        if isinstance(step, WriteStatus):
+            world.unsure.pop(step.claim.uid, None)
         if isinstance(step, WriteStatus) and not step.is_record:
             world.look_leisurely(namespace, _concerned(step))
         else:
             world.look(namespace, _concerned(step))
         return
+    if isinstance(error, errors.Unavailable | asyncio.CancelledError) and isinstance(step, WriteStatus):
+        world.may_have_written(step.claim.uid, step.claim.resource_version, step.status.instances)
     if isinstance(error, asyncio.CancelledError):
         return
     if isinstance(error, errors.NotFound) and isinstance(step, WriteStatus | SetFinalizer):

@@ -135,7 +135,7 @@ def _others_bytes(stray: _Stray, claims: Mapping[str, Claim], draft: Draft, is_h
             record = max(i.kv_limit_bytes for i in (sitting.instance, *recorded))
             total += _charge(sitting.claim.seat, sitting.engine, record, pod, is_held)
     for other in account.strangers:
-        if other is not stray.engine and (other.alive or other.phase is not EnginePhase.FAILED):
+        if other is not stray.engine and not other.is_gone:
             claim = None if other.claim_ref is None else claims.get(other.claim_ref.uid)
             total += _charge(None if claim is None else claim.seat, other, 0, pod, is_held)
     return total

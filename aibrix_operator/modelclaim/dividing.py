@@ -130,17 +130,21 @@ def _take_back(division: Division, sittings: Mapping[str, Sitting]) -> dict[str,
 
 
 def _records_due(division: Division, sittings: Mapping[str, Sitting]) -> dict[str, int]:
-    """Records still to be written: those that go down alone, and only when they are seen the rest.
+    """Records still to be written: those that go down alone, then those that may go down, and only when all these are
+    seen the rest.
 
-    Judged by records, never by limits in force. A record of 0 (none yet) goes up.
+    Judged by records, never by limits in force. A record of 0 (none yet) goes up. One may be higher than it is seen if
+    the answer to a write was lost.
     """
-    downs, ups = {}, {}
+    downs, unsure, ups = {}, {}, {}
     for claim, target in division.targets.items():
         sitting = sittings.get(claim)
         if sitting is None or not sitting.is_recorded:
             ups[claim] = target
         elif sitting.instance.kv_limit_bytes > target:
             downs[claim] = target
+        elif sitting.recorded_bytes_at_most > target:
+            unsure[claim] = target
         elif sitting.instance.kv_limit_bytes < target:
             ups[claim] = target
-    return downs or ups
+    return downs or unsure or ups

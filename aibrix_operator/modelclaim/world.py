@@ -69,6 +69,16 @@ class _Cooling:
     until_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """Status writes of one claim that may have been done."""
+
+    resource_version: str
+    """What they were made to. Any other version that is seen tells what came of them."""
+    instances: tuple[Instance, ...]
+    """What they would have recorded, all of them together."""
+
+
 @dataclass
 class World:
     """Everything that a running controller knows. Used within one event loop."""
@@ -98,6 +108,8 @@ class World:
     """By namespace: how long the last whole pass took, on the event loop's clock."""
     writing: dict[str, tuple[Instance, ...]] = field(default_factory=dict)
     """Claim UID → what the status write under way would record."""
+    unsure: dict[str, Unsure] = field(default_factory=dict)
+    """Claim UID → status writes of which nobody knows whether they were done, until another version is seen."""
     cooling: dict[Lane, _Cooling] = field(default_factory=dict)
     """Lanes whose last step to the API server failed, until they may be tried again."""
     unreadable: dict[Key, str] = field(default_factory=dict)
@@ -173,6 +185,7 @@ class World:
         """The claim is gone."""
         self._claims.forget(uid)
         self.writing.pop(uid, None)
+        self.unsure.pop(uid, None)
 
     def forget_pod(self, uid: str) -> None:
         """The Pod is gone."""
@@ -181,6 +194,13 @@ class World:
         reader = self.readers.pop(uid, None)
         if reader is not None:
             reader.stop()
+
+    def may_have_written(self, uid: str, resource_version: str, instances: tuple[Instance, ...]) -> None:
+        """The answer to a status write was lost."""
+        before = self.unsure.get(uid)
+        is_same = before is not None and before.resource_version == resource_version
+        earlier = before.instances if before is not None and is_same else ()
+        self.unsure[uid] = Unsure(resource_version, (*(i for i in earlier if i not in instances), *instances))
 
     def look(self, namespace: str, pods: Iterable[str] | None = None) -> None:
         """Have a pass look at these Pods at once; None: at everything."""

@@ -238,6 +238,11 @@ class ModelState(Answer):
     can_sleep: Flag | None = None
     """Whether the sidecar puts this engine to sleep and wakes it; None: it does not say."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Dead, and not started again by its sidecar: it holds no memory and takes none."""
+        return not self.alive and self.phase is EnginePhase.FAILED
+
 
 class Snapshot(Answer):
     """All that a sidecar sees at one moment."""

@@ -209,6 +209,11 @@ class Laws(Known):
         if recent and recent[-1].ready and since_s is not None and now_s() - since_s < DRAIN_S - 1e-6:
             self._break(f"law 6: {claim.name} on {name} is stopped {now_s() - since_s:.1f} s after its route went")
 
+    def forgive(self) -> None:
+        """Forget what was broken so far: lies were told, and the laws see the truth."""
+        self.broken.clear()
+        self.first_break.clear()
+
     def _break(self, sentence: str) -> None:
         self.broken.append(f"at {now_s():.3f} s: {sentence}")
         self.first_break.set()

@@ -75,6 +75,22 @@ def test_records_that_go_down_are_due_before_those_that_go_up_whatever_is_in_for
     assert dividing.advance(account(a=(300, 400), b=(100, 100)), recording).records == {"b": 400}
 
 
+def test_a_record_that_may_be_higher_than_it_is_seen_is_due_before_those_that_go_up_and_after_those_that_go_down():
+    """The answer to a write of 600 was lost, and its watch is late."""
+    recording = division(Stage.RECORDING, targets={"a": 300, "b": 300, "c": 300})
+
+    def now(**records):
+        claims = [make_claim(name, make_instance(limit=record)) for name, record in records.items()]
+        claims[0] = dataclasses.replace(claims[0], unsure_instances=(make_instance(limit=600),))
+        models = [make_engine(name, limit=100) for name in records]
+        return open_accounts(make_fleet(make_pod("warm-0", make_snapshot(*models)), *claims))["warm-0"]
+
+    assert dividing.advance(now(a=100, b=100, c=500), recording).records == {"c": 300}
+    assert dividing.advance(now(a=100, b=100, c=300), recording).records == {"a": 300}
+    elsewhere = account(a=(100, 100), b=(100, 100), c=(100, 300))
+    assert dividing.advance(elsewhere, recording).records == {"a": 300, "b": 300}
+
+
 def test_who_is_above_its_target_again_before_its_record_is_written_fails_the_division():
     """Its engine was started anew while the API server refused the status, and is held to nothing any more."""
     recording = division(Stage.RECORDING, targets={"a": 200, "new": 200}, before={"a": 600}, shrunk={"a": 200})

@@ -3,6 +3,7 @@
 import pytest
 from builders import make_claim, make_engine, make_fleet, make_instance, make_pod, make_snapshot
 
+from aibrix_operator.api.modelclaim import InstancePhase
 from aibrix_operator.modelclaim.accounts import open_accounts
 from aibrix_operator.runtime_api.wire import EnginePhase
 
@@ -74,3 +75,19 @@ def test_an_engine_without_a_uid_is_matched_by_its_model():
     account = open_accounts(make_fleet(make_pod("warm-0", make_snapshot(make_engine(claim=False))), claim))["warm-0"]
     assert account.sittings[0].engine is not None
     assert account.hole == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "is_charged"),
+    [
+        pytest.param(None, False, id="gone"),
+        pytest.param(make_engine(phase=EnginePhase.FAILED), False, id="dead for good"),
+        pytest.param(make_engine(phase=EnginePhase.FAILED, alive=True), True, id="failed, and its workers live"),
+        pytest.param(make_engine(phase=EnginePhase.RESTARTING), True, id="dead, and being started again"),
+        pytest.param(make_engine(), True, id="well, whatever its record says"),
+    ],
+)
+def test_a_failed_instance_is_charged_until_its_engine_is_gone_for_good(engine, is_charged):
+    pod = make_pod("warm-0", make_snapshot(*([] if engine is None else [engine])))
+    account = open_accounts(make_fleet(pod, make_claim("a", make_instance(InstancePhase.FAILED))))["warm-0"]
+    assert len(account.card.occupants) == is_charged
