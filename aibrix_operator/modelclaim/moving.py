@@ -77,7 +77,7 @@ def call_off(account: Account, sitting: Sitting, draft: Draft, found: Findings) 
         if division is not None and division.newcomer == claim.name:
             draft.remember_card(other.pod, division=None)
             draft.newcomers.pop(name, None)
-    if back is InstancePhase.SLEEPING and instance.reason:
+    if back is InstancePhase.SLEEPING and instance.reason == Reason.NO_ROOM_TO_WAKE:
         message = f"model {claim.model} stays asleep on pod {pod.name}, whose card can take it back now"
     else:
         message = f"model {claim.model} stays on pod {pod.name}, where its engine runs"
@@ -91,13 +91,14 @@ def _back_at(account: Account, sitting: Sitting) -> InstancePhase | None:
 
     An engine that runs has nothing to move for: it was started again past us or woke after all, or another hand has
     written that it failed. Its seat was charged all the time, and whether it may serve is judged as for any other.
+    A sleeper moves for want of room or because its wake was refused: any other reason was not given for a move.
     """
     engine, reason = sitting.engine, sitting.instance.reason
     if engine is not None and engine.phase is EnginePhase.ACTIVE and engine.ready:
         return InstancePhase.ACTIVATING
-    if not sitting.is_asleep or reason not in ("", Reason.NO_ROOM_TO_WAKE):
+    if not sitting.is_asleep or reason == Reason.WAKE_FAILED:
         return None
-    if not reason:
+    if reason != Reason.NO_ROOM_TO_WAKE:
         return InstancePhase.SLEEPING
     can_wake = account.card is not None and has_room(account.card.with_occupant(occupant(sitting, account.pod, False)))
     return InstancePhase.SLEEPING if can_wake else None

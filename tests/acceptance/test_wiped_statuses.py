@@ -72,6 +72,26 @@ async def test_who_is_called_failed_by_another_hand_serves_on_where_its_engine_r
 
 
 @simulated
+async def test_a_sleeper_that_another_hand_calls_failed_for_a_reason_to_wait_stays_asleep(cluster):
+    runtime = await two_served(cluster)
+    cluster.delete_pod("warm-1")
+    runtime.sleep(model("a"), runtime.asleep_bytes)
+    await cluster.run(30)
+    runtime.calls.clear()
+    before = cluster.status("a").instances
+    (instance,) = cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, "a"]["status"]["instances"]
+    forged = {**instance, "phase": "Failed", "reason": "WaitingForRoom"}
+    cluster.patch_claim("a", {"status": {"instances": [forged]}})
+    await cluster.run(15)
+    assert cluster.status("a").instances == before
+    assert cluster.status("a").phase == ClaimPhase.SLEEPING
+    assert (actions(runtime), route(cluster, "warm-0", "a")) == ([], ("sleeping", 0, ""))
+    assert [text for _, text in cluster.events("MoveCalledOff", "a")] == [
+        "model model-of-a stays on pod warm-0, where its engine runs"
+    ]
+
+
+@simulated
 async def test_a_sleeper_whose_status_is_wiped_each_minute_stays_asleep(cluster):
     runtime = await two_served(cluster)
     runtime.sleep(model("a"), runtime.asleep_bytes)
