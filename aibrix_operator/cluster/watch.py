@@ -168,19 +168,32 @@ class Watch:
 
     # --- list
 
+    async def list_anew(self) -> None:
+        """Bring the cache to what the API server has now, whatever has become of the watch. It goes on as it was.
+
+        Raises ClusterError; what was known stays known then.
+        """
+        try:
+            await self._list()
+        except _Malformed as error:
+            raise errors.Unavailable(f"LIST {self.resource.plural}: {error}") from error
+
     async def _list(self) -> None:
         try:
             found, resource_version = await self._read_list(self._page_objects)
         except errors.Expired:
             # The pages took longer than the server keeps a resourceVersion. One answer has no such limit.
             found, resource_version = await self._read_list(0)
+        self._heard()
+        self._listed_at = self._heard_at
+        if self._has_come_to(resource_version):
+            return  # the watch, or another list, came further meanwhile
         for key in [key for key in self._objects if key not in found]:
             self._forget(key)
         for key, obj in found.items():
             self._keep(key, obj)
         self._on_list(found.values(), int(resource_version) if resource_version.isdecimal() else 0)
         self._resource_version = resource_version
-        self._heard()
         self._listed_at = self._heard_at
         self.lists += 1
         self.synced.set()
@@ -236,14 +249,21 @@ class Watch:
                 slimmed = self._kept(obj) if self._keeps(obj) else None
         except _NOT_AN_OBJECT as error:
             raise _Malformed(f"a line of {len(line)} bytes is no watch event: {error!r}") from error
-        self._resource_version = resource_version
         self._heard()
+        if self._has_come_to(resource_version):
+            return  # a list that was made beside the watch has told it
+        self._resource_version = resource_version
         if kind == "BOOKMARK":
             return
         if change is Change.DELETED or slimmed is None:
             self._forget(key)
         else:
             self._keep(key, slimmed)
+
+    def _has_come_to(self, version: str) -> bool:
+        """Whether the cache shows all that happened up to there. Not where versions cannot be compared."""
+        ours = self._resource_version
+        return version.isdecimal() and ours.isdecimal() and int(ours) >= int(version)
 
     # --- cache
 

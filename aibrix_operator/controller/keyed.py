@@ -8,6 +8,7 @@ anything is decided. Calls that may take long run beside the passes, in lanes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import defaultdict
@@ -20,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.backoff import Backoff
 from aibrix_operator.cluster.events import ObjectReference
+from aibrix_operator.cluster.patiently import patiently
 from aibrix_operator.cluster.resource import Key, Object, Resource, key_of
 from aibrix_operator.cluster.step_queue import Finished as CallEnded
 from aibrix_operator.cluster.step_queue import StepQueue
@@ -42,7 +44,6 @@ WRITES = 16
 CALLS = 128
 SHORTEST_WAIT_S = 0.001
 """A timer may fire a trifle before its time; a pass that finds the time not yet come must not loop."""
-RETRY_S = 2.0
 _BACKOFF = Backoff(initial_s=0.2, max_s=30.0)
 
 
@@ -109,15 +110,8 @@ class KeyedController(Generic[S, M]):
             await asyncio.gather(passes.stop(grace_s), calls.stop(grace_s))
 
     async def _list_patiently(self, reads: Reads) -> None:
-        while True:
-            try:
-                await self._list(reads.selection.resource, None)
-                return
-            except errors.NotFound:
-                return  # not installed: no child of that kind is there
-            except errors.ClusterError as error:
-                log.warning("%s: %s; listing again in %.0f s", self.name, error, RETRY_S)
-                await asyncio.sleep(RETRY_S)
+        with contextlib.suppress(errors.NotFound):  # not installed: no child of that kind is there
+            await patiently(lambda: self._list(reads.selection.resource, None), self.name)
 
     async def _list(self, resource: Resource, namespace: str | None) -> None:
         cache = self._caches[resource]

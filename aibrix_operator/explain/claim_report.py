@@ -139,7 +139,7 @@ def _bare(claim: Claim, outcome: Outcome, reason: str, message: str) -> ClaimRep
 
 
 def _waits(claim: Claim) -> bool:
-    return not (claim.is_deleting or claim.status.instances or claim.engine_error or claim.seat is None)
+    return claim.may_be_placed and not claim.status.instances
 
 
 def _row(fleet: Fleet, claim: Claim, seat: Seat, card: CardView, *, is_reached: bool) -> CandidateRow:

@@ -46,8 +46,9 @@ def find_adopted(draft: Draft) -> None:
     routed = _routed_to_unread(draft)
     for claim in draft.fleet.claims:
         is_without = not claim.status.instances and not claim.is_writing and claim.name not in placing
-        if not is_without or claim.is_deleting or claim.engine_error or claim.seat is None:
+        if not is_without or not claim.may_be_placed:
             continue
+        assert claim.seat is not None
         mine = sorted(strays.get(claim.uid, ()), key=lambda stray: stray.key)
         instances = [i for stray in mine if (i := _adopted(claim, claim.seat, stray, claims, draft)) is not None]
         if instances:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from aibrix_operator.api import names
 from aibrix_operator.cluster.client import Cluster
+from aibrix_operator.cluster.patiently import patiently
 from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, REPLICA_SETS, Object, Resource, key_of
 from aibrix_operator.cluster.watch import Change, Watch
 from aibrix_operator.modelclaim import reconcile
@@ -82,13 +83,17 @@ class ModelClaimController:
             slim=slim_deployment,
             on_event=partial(reconcile.pool_changed, world),
         )
-        world.use_pods(pods.objects)
+        world.use_pods(pods.objects, pods.list_anew)
         world.replica_sets, world.deployments = replica_sets.objects, deployments.objects
         return [pods, replica_sets, deployments]
 
     async def begin(self) -> None:
-        """Start passes, with fresh memory and fresh readings."""
+        """Start passes, with fresh memory and fresh readings.
+
+        Pods are listed after the claims: one on a Pod that nobody has heard of would count as having lost it.
+        """
         world = self.world
+        await patiently(world.list_pods, self.name)
         world.start_afresh()
         world.is_synced = True
         world.passes.start()

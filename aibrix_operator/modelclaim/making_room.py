@@ -44,13 +44,14 @@ class RoomPlan:
 def release_holds(draft: Draft) -> None:
     """End holds whose time is over, whose claim is gone, placed, or can no longer be placed, or whose pool lends no
     more."""
-    waiting = {c.uid: c for c in draft.fleet.claims if not c.is_deleting and not c.status.instances}
+    waiting = {c.uid: c for c in draft.fleet.claims if not c.status.instances}
     for account in draft.accounts.values():
         hold = draft.card_memory(account.pod).hold
         if hold is None:
             continue
         claim = waiting.get(hold.claim_uid)
-        if claim is None or not account.pod.lends_seats or draft.now.monotonic_s >= hold.until_s:
+        is_over = draft.now.monotonic_s >= hold.until_s or not account.pod.lends_seats
+        if claim is None or not claim.may_be_placed or is_over:
             _end_hold(account, draft)
             if claim is not None:
                 draft.remember_claim(claim, wait=None)  # what it is told next is no longer that room is made
@@ -69,8 +70,9 @@ def make_room(draft: Draft, placements: Placements) -> None:
     served: set[str] = set()
     for claim in draft.fleet.claims:
         refused = draft.claim_memory(claim).refusal
-        if claim.status.instances or claim.is_deleting or claim.is_writing or claim.seat is None or refused is None:
+        if claim.status.instances or claim.is_writing or not claim.may_be_placed or refused is None:
             continue
+        assert claim.seat is not None
         if refused.reason not in (Reason.NO_MATCHING_PODS, Reason.MAKING_ROOM):
             continue
         pods = [p for p in placements.group_of(claim).pods if p.lends_seats and p.pool is not None]

@@ -64,6 +64,11 @@ class Claim:
         return self.deleting_since is not None
 
     @property
+    def may_be_placed(self) -> bool:
+        """Whether it is declared so that it can run somewhere, and not on its way out."""
+        return self.seat is not None and not self.engine_error and not self.is_deleting
+
+    @property
     def age_key(self) -> tuple[datetime, str]:
         """Oldest first; equal ages by name."""
         return self.created_at, self.name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -128,6 +128,8 @@ class World:
     """Pod UID → the parsed Pod, and what the last pass that looked at it made of it: mostly it is the same again."""
     claims: Overlay = field(init=False)
     pods: Overlay = field(init=False)
+    list_pods: Callable[[], Awaitable[None]] = field(init=False)
+    """Set by ``use_pods``."""
     is_synced: bool = False
     """Whether all claims and Pods have been listed; no pass runs before."""
     _claims: _ParsedOnce[Claim] = field(default_factory=lambda: _ParsedOnce(parse_claim))
@@ -156,13 +158,14 @@ class World:
 
     def _make_queues(self) -> None:
         self.claims = Overlay(self.watched_claims)
-        self.use_pods(self.watched_pods)
+        self.pods = Overlay(self.watched_pods, slim_pod)
         self.api_steps = StepQueue("api", concurrency=API_STEPS)
         self.runtime_steps = StepQueue("runtime", concurrency=RUNTIME_STEPS)
 
-    def use_pods(self, watched: Mapping[Key, Object]) -> None:
-        """Read Pods from this cache, which a watch keeps."""
-        self.watched_pods = watched
+    def use_pods(self, watched: Mapping[Key, Object], list_anew: Callable[[], Awaitable[None]]) -> None:
+        """Read Pods from this cache, which a watch keeps. ``list_anew`` brings it to what the API server has now, and
+        may raise ClusterError."""
+        self.watched_pods, self.list_pods = watched, list_anew
         self.pods = Overlay(watched, slim_pod)
 
     def monotonic_s(self) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from aibrix_operator.cluster import errors
 from aibrix_operator.cluster.client import Cluster
+from aibrix_operator.cluster.patiently import patiently
 from aibrix_operator.cluster.resource import Object, Resource
 from aibrix_operator.cluster.watch import Change, Watch, without_bookkeeping
 from aibrix_operator.controller.controller import Feed
@@ -21,7 +22,6 @@ from aibrix_operator.controller.controller import Feed
 log = logging.getLogger(__name__)
 
 RESYNC_S = 300.0
-RETRY_S = 2.0
 MISSING_S = 10.0
 """How often a kind that is not installed is asked for."""
 
@@ -74,36 +74,32 @@ class OwnKinds:
 
     async def list_anew(self, resource: Resource) -> None:
         """Tell the feeds what the API server has now, however long it takes to say so."""
-        while True:
-            try:
-                objects, version = await self._cluster.list_all(resource, self._namespace)
-            except errors.NotFound:
-                if resource not in self._missing:
-                    self._missing.add(resource)
-                    log.warning("%s.%s are not installed; going on without them", resource.plural, resource.group)
-                return
-            except errors.ClusterError as error:
-                log.warning("%s; listing again in %.0f s", error, RETRY_S)
-                await asyncio.sleep(RETRY_S)
-                continue
-            slim = [without_bookkeeping(obj) for obj in objects]
-            for feed in self.feeds[resource]:
-                feed.listed(slim, int(version) if version.isdecimal() else 0)
-            if resource in self._missing:
-                self._missing.discard(resource)
-                log.info("%s.%s are installed now", resource.plural, resource.group)
+        try:
+            objects, version = await patiently(
+                lambda: self._cluster.list_all(resource, self._namespace), f"list of {resource.plural}"
+            )
+        except errors.NotFound:
+            if resource not in self._missing:
+                self._missing.add(resource)
+                log.warning("%s.%s are not installed; going on without them", resource.plural, resource.group)
             return
+        slim = [without_bookkeeping(obj) for obj in objects]
+        for feed in self.feeds[resource]:
+            feed.listed(slim, int(version) if version.isdecimal() else 0)
+        if resource in self._missing:
+            self._missing.discard(resource)
+            log.info("%s.%s are installed now", resource.plural, resource.group)
 
     async def run_once_installed(self, watch: Watch) -> None:
         """Run the watch of a kind that the cluster may lack, as soon as it has it."""
         while True:
             try:
-                async for _ in self._cluster.pages(watch.resource, self._namespace, limit=1):
-                    break
+                await patiently(lambda: self._ask_for_one(watch.resource), f"watch of {watch.resource.plural}")
             except errors.NotFound:
                 await asyncio.sleep(MISSING_S)
-            except errors.ClusterError as error:
-                log.warning("%s; asking again in %.0f s", error, RETRY_S)
-                await asyncio.sleep(RETRY_S)
             else:
                 await watch.run()
+
+    async def _ask_for_one(self, resource: Resource) -> None:
+        async for _ in self._cluster.pages(resource, self._namespace, limit=1):
+            break

@@ -70,6 +70,8 @@ class SimulatedOperator:
         self._runtimes = runtimes
         self._namespace = namespace
         self._caches: dict[str, dict[Key, Object]] = {PODS.plural: {}, REPLICA_SETS.plural: {}, DEPLOYMENTS.plural: {}}
+        self._listed_at: dict[str, int] = dict.fromkeys(self._caches, 0)
+        """Plural → version of the last list. What a watch still tells from before it is known."""
         self._unwatch: list[Callable[[], None]] = []
         self._election: asyncio.Task[None] | None = None
         self._terms: Terms | None = None
@@ -164,7 +166,7 @@ class SimulatedOperator:
     def _fill(self) -> None:
         """List everything, then watch."""
         world = self.world
-        world.use_pods(self._caches[PODS.plural])
+        world.use_pods(self._caches[PODS.plural], self._list_pods_anew)
         world.replica_sets, world.deployments = self._caches[REPLICA_SETS.plural], self._caches[DEPLOYMENTS.plural]
         for resource in (MODEL_CLAIMS, PODS, REPLICA_SETS, DEPLOYMENTS):
             for obj in self.store.of(resource):
@@ -205,12 +207,21 @@ class SimulatedOperator:
 
     def _cached_changed(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:
         """As ``cluster.watch`` keeps its cache: a namesake with another UID is a deletion first."""
-        if self.is_over or self.is_deaf:
-            return
-        cache, slim = self._caches[resource.plural], _SLIM[resource.plural]
         obj = new if new is not None else old
         assert obj is not None
-        key = key_of(obj)
+        if self.is_over or self.is_deaf or self._is_listed(resource, obj, is_end=new is None):
+            return
+        self._keep(resource, key_of(obj), new)
+
+    def _is_listed(self, resource: Resource, obj: Object, *, is_end: bool) -> bool:
+        """Whether a list that was made since then has told of it. One that is gone has the version that it had."""
+        if is_end:
+            known = self._caches[resource.plural].get(key_of(obj))
+            return known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]
+        return int(obj["metadata"]["resourceVersion"]) <= self._listed_at[resource.plural]
+
+    def _keep(self, resource: Resource, key: Key, new: Object | None) -> None:
+        cache, slim = self._caches[resource.plural], _SLIM[resource.plural]
         known = cache.get(key)
         if new is None:
             if known is not None:
@@ -243,12 +254,19 @@ class SimulatedOperator:
         for obj in self.store.of(MODEL_CLAIMS):
             self._claim_changed(Change.MODIFIED, None, obj)
         for resource in (PODS, REPLICA_SETS, DEPLOYMENTS):
-            listed = {key_of(obj): obj for obj in self.store.of(resource)}
-            for key, known in list(self._caches[resource.plural].items()):
-                if key not in listed:
-                    self._cached_changed(resource, Change.DELETED, known, None)
-            for obj in listed.values():
-                self._cached_changed(resource, Change.MODIFIED, None, obj)
+            self._list_cached(resource)
+
+    def _list_cached(self, resource: Resource) -> None:
+        """As ``cluster.watch`` lists anew."""
+        listed = {key_of(obj): obj for obj in self.store.of(resource)}
+        for key in [key for key in self._caches[resource.plural] if key not in listed]:
+            self._keep(resource, key, None)
+        for key, obj in listed.items():
+            self._keep(resource, key, obj)
+        self._listed_at[resource.plural] = self.store.version
+
+    async def _list_pods_anew(self) -> None:
+        self._list_cached(PODS)
 
     async def _list_anew_for_a_term(self, _: Resource) -> None:
         self._take_list()

@@ -112,6 +112,8 @@ class OrderLaws(SleepLaws):
             left = before.status.instances if after is None else _left(before, after)
             if left:
                 self.removed_s[before.uid] = now_s()
+                # It had the room that was made for it; what came of that ends the hold too.
+                self.made_for = {pod: made for pod, made in self.made_for.items() if made.claim_uid != before.uid}
             if verb == "status" and after is not None:
                 self._check_left_behind(before, left, "leaves its record")
                 self._check_published(before, after)

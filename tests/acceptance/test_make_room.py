@@ -264,11 +264,28 @@ async def test_a_sleep_that_fails_drops_the_hold_at_once(cluster, cause):
     assert cluster.status("small").phase == ClaimPhase.ACTIVE
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(None, id="deleted"),
+        pytest.param({"perGPU": {"maximumFootprint": "0", "kvFloor": "1Gi"}}, id="no figures"),
+        pytest.param({"engineConfig": {"args": {"--data-parallel-size": "2"}}}, id="no engine that we start"),
+    ],
+)
 @simulated
-async def test_a_claim_deleted_while_room_is_made_for_it_leaves_the_engine_awake_and_no_hold(cluster):
+async def test_a_claim_that_is_not_to_be_placed_any_more_while_room_is_made_for_it_leaves_the_engine_awake_and_no_hold(
+    cluster, spec
+):
     runtime = await two_samples(cluster)
     await cluster.run(31)
-    when_route_turns(cluster, "sleeping", lambda: cluster.delete_claim("needs-room"))
+
+    def changes():
+        if spec is None:
+            cluster.delete_claim("needs-room")
+        else:
+            cluster.patch_claim("needs-room", {"spec": spec})
+
+    when_route_turns(cluster, "sleeping", changes)
     cluster.apply("needs-room", "12Gi", "1Gi")
     await cluster.run(10)
     assert calls(runtime, "sleep") == []

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from cluster_fake_api_server import Answer, FakeApiServer, status
 
-from aibrix_operator.cluster import client
+from aibrix_operator.cluster import client, errors
 from aibrix_operator.cluster.backoff import Backoff
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, Object
@@ -350,3 +350,85 @@ async def test_a_server_that_was_away_for_long_is_listed_as_soon_as_one_that_nev
     await asyncio.gather(task, return_exceptions=True)
     assert failures[-1] == 1, failures
     assert max(failures) >= 6
+
+
+# --- lists beside the watch
+
+
+@contextlib.asynccontextmanager
+async def deaf(api: FakeApiServer, watch: Watch) -> AsyncIterator[None]:
+    """No line comes through for a while; then all of them do."""
+    await api.watched()
+    (lines,) = api._watchers
+    late = asyncio.Queue()
+    api._watchers[0] = late
+    try:
+        yield
+    finally:
+        api._watchers[0] = lines
+        while not late.empty():
+            lines.put_nowait(late.get_nowait())
+
+
+async def test_a_list_beside_a_silent_watch_brings_the_cache_up_to_date_and_late_lines_change_nothing(
+    api: FakeApiServer, cluster, seen
+):
+    for name in ("goes", "changes"):
+        api.put(name)
+    async with following(cluster, seen) as watch:
+        async with deaf(api, watch):
+            api.put("changes", spec={"x": 1})
+            api.put("passes")
+            api.remove("goes")
+            api.remove("passes")
+            api.put("comes")
+            assert names(watch) == {"goes", "changes"}
+            await watch.list_anew()
+            assert names(watch) == {"changes", "comes"}
+            told = [*seen.changes]
+        api.put("last")
+        await seen.until(lambda: "last" in names(watch))
+        assert seen.changes == [*told, (Change.ADDED, "last")]
+        assert watch.objects["default", "changes"]["spec"] == {"x": 1}
+        assert (api.count("LIST"), api.count("WATCH")) == (2, 1)
+
+
+async def test_a_list_that_the_watch_has_overtaken_changes_nothing(api: FakeApiServer, cluster, seen):
+    api.put("a")
+    old = Answer(200, {"metadata": {"resourceVersion": str(api.version)}, "items": [dict(api.objects["default", "a"])]})
+    async with following(cluster, seen) as watch:
+        await api.watched()
+        api.remove("a")
+        api.put("b")
+        await seen.until(lambda: names(watch) == {"b"})
+        api.next_answer("LIST", old)
+        await watch.list_anew()
+        assert names(watch) == {"b"}
+
+
+async def test_a_list_that_cannot_be_had_leaves_the_cache_and_the_watch_alone(api: FakeApiServer, cluster, seen):
+    api.put("a")
+    async with following(cluster, seen) as watch:
+        await api.watched()
+        for answer in (
+            status(503, "ServiceUnavailable"),
+            Answer(200, {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {}}]}),
+        ):
+            api.next_answer("LIST", answer)
+            with pytest.raises(errors.Unavailable):
+                await watch.list_anew()
+        assert names(watch) == {"a"}
+        api.put("b")
+        await seen.until(lambda: names(watch) == {"a", "b"})
+
+
+async def test_versions_that_are_no_numbers_are_taken_as_they_come(api: FakeApiServer, cluster, seen):
+    api.put("a")
+    async with following(cluster, seen) as watch:
+        await api.watched()
+        item = {"metadata": {"name": "z", "namespace": "default", "uid": "u", "resourceVersion": "x-1"}}
+        api.next_answer("LIST", Answer(200, {"metadata": {"resourceVersion": "x-2"}, "items": [item]}))
+        await watch.list_anew()
+        assert names(watch) == {"z"}
+        api.put("b")
+        await seen.until(lambda: names(watch) == {"z", "b"})

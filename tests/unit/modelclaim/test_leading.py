@@ -7,6 +7,8 @@ from simulated import CARD_24, simulated
 
 from aibrix_operator.api.modelclaim import ClaimPhase
 from aibrix_operator.api.term import TERM_HEADER, parse_term
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.patiently import RETRY_S
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
 from aibrix_operator.controller.leading import LeadersWriter, NotLeading, fence
 from aibrix_operator.modelclaim.controller import ModelClaimController
@@ -105,6 +107,31 @@ async def test_no_pass_runs_before_the_claims_are_what_the_api_server_has(cluste
     assert cluster.world.passes.passes == passes
     heard.set()
     await cluster.run(30)
+    assert cluster.status("a").phase is ClaimPhase.ACTIVE
+
+
+@simulated
+async def test_no_pass_runs_before_the_pods_are_what_the_api_server_has_however_often_it_must_be_asked(cluster, caplog):
+    """A claim on a Pod that was never heard of would count as having lost it."""
+    world, asked_s = cluster.world, []
+    leading = leading_of(cluster)
+
+    async def away_at_first():
+        asked_s.append(cluster.now_s())
+        if len(asked_s) < 3:
+            raise errors.Unavailable("LIST pods: no answer")
+
+    await leading.end()
+    world.list_pods = away_at_first
+    cluster.add_pod("warm-0", CARD_24)
+    cluster.apply("a", "6Gi", "1Gi")
+    began_s, passes = cluster.now_s(), world.passes.passes
+    leading.begin(FIRST)
+    await cluster.run(2 * RETRY_S - 0.1)
+    assert world.passes.passes == passes
+    await cluster.run(30)
+    assert asked_s == [began_s, began_s + RETRY_S, began_s + 2 * RETRY_S]
+    assert "modelclaim: LIST pods: no answer; asking again in 2 s" in caplog.text
     assert cluster.status("a").phase is ClaimPhase.ACTIVE
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 
 from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.patiently import RETRY_S
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, MODEL_WARMUPS, key_of
 from aibrix_operator.cluster.watch import Change
 from aibrix_operator.operator import own_kinds
@@ -149,7 +150,7 @@ async def test_the_watch_of_a_kind_that_a_cluster_may_lack_waits_for_it():
     assert not began.is_set()
     server.problems = [errors.Unavailable("away")]
     server.objects[MODEL_WARMUPS] = []
-    await asyncio.sleep(own_kinds.MISSING_S + own_kinds.RETRY_S + 1)
+    await asyncio.sleep(own_kinds.MISSING_S + RETRY_S + 1)
     assert began.is_set()
     task.cancel()
 

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from aibrix_operator.api.modelclaim import ClaimPhase
 from aibrix_operator.cluster.resource import MODEL_CLAIMS
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
@@ -111,6 +112,43 @@ def test_what_a_former_leader_sent_in_time_and_arrives_late_is_refused_and_no_la
         outcome = await task
         assert isinstance(outcome, Refused)
         assert "another replica leads now" in outcome.message
+
+    simulated_pair(story)
+
+
+def test_a_leader_whose_watches_are_broken_keeps_the_record_on_a_pod_that_it_never_heard_of():
+    async def story(cluster):
+        standby = next(o for o in cluster.operators if not o.is_leader)
+        standby.go_deaf()
+        cluster.add_pod("pod-1", 80 << 30)
+        cluster.apply("a", "60Gi", "1Gi")
+        cluster.apply("b", "60Gi", "1Gi")
+        await cluster.run(20.0)
+        pods = {claim: [i.pod for i in cluster.status(claim).instances] for claim in "ab"}
+        assert sorted(pods.values()) == [["pod-0"], ["pod-1"]]
+        await cluster.kill_controller(cluster.leader)
+        await cluster.run(20.0)
+        assert cluster.leader is standby
+        assert {claim: [i.pod for i in cluster.status(claim).instances] for claim in "ab"} == pods
+        assert [cluster.status(claim).phase for claim in "ab"] == [ClaimPhase.ACTIVE] * 2
+
+    simulated_pair(story)
+
+
+def test_what_a_watch_tells_late_does_not_undo_a_list():
+    async def story(cluster):
+        former = cluster.leader
+        cluster.apply("a", "6Gi", "1Gi")
+        await cluster.run(10.0)
+        cluster.store.watch_delay_s = 60.0
+        cluster.delete_pod("pod-0")
+        cluster.add_pod("pod-0", 80 << 30)
+        await cluster.kill_controller(former)
+        await cluster.run(20.0)
+        assert cluster.status("a").phase is ClaimPhase.ACTIVE
+        cluster.store.watch_delay_s = 0.0
+        await cluster.run(90.0)
+        assert cluster.status("a").phase is ClaimPhase.ACTIVE
 
     simulated_pair(story)
 

@@ -4,10 +4,12 @@ import pytest
 from simulated import CARD_24, GIB, model
 from sleepers import claim_uid, lending, seat_asleep
 
+from aibrix_operator.cluster.resource import MODEL_CLAIMS
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.sim import loop
-from aibrix_operator.sim.world import SimulatedCluster
+from aibrix_operator.sim.order_laws import MadeFor
+from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
 
 WARM_0 = base_url("10.0.0.1")
 
@@ -75,6 +77,16 @@ def test_a_request_that_stayed_on_its_pod_is_one_more_once_it_was_served(was_ser
     broken = broken_by(again)
     assert "nobody asks for it" not in broken
     assert ("by 2 operations for one request" in broken) is not was_served
+
+
+def test_room_that_a_claim_was_placed_in_and_lost_again_is_nobodys():
+    async def loses_its_record(cluster):
+        cluster.laws.made_for["warm-0"] = MadeFor(claim_uid(cluster, "a"), cluster.now_s())
+        version = cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, "a"]["metadata"]["resourceVersion"]
+        await cluster.store.patch_status(MODEL_CLAIMS, NAMESPACE, "a", {"instances": None}, version)
+        assert cluster.laws.made_for == {}
+
+    broken_by(loses_its_record)
 
 
 @pytest.mark.parametrize(("ago_s", "is_caught"), [(290.0, True), (300.0, False)])
