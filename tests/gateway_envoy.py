@@ -18,7 +18,7 @@ from aibrix_operator.gateway.envoy.process import ProcessOptions
 from aibrix_operator.gateway.envoy.settings import EnvoySettings
 from aibrix_operator.gateway.exchange import Answer, Forwarded, Question
 from aibrix_operator.gateway.settlement import Ended, LogEntry, StillRunning
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 
 _leases = (f"lease-{number}" for number in itertools.count())
 
@@ -67,11 +67,6 @@ class Stage:
         await until(lambda: self.exchange.ended(lease))
         (entry,) = self.exchange.ended(lease)
         return entry
-
-
-def free_port() -> int:
-    (port,) = free_ports(1)
-    return port
 
 
 def settings_in(folder: Path, **changes) -> EnvoySettings:

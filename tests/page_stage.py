@@ -14,7 +14,7 @@ from aibrix_operator.explain.looking import CannotLook
 from aibrix_operator.modelclaim.parse import parse_time
 from aibrix_operator.page.server import Address, Page
 from aibrix_operator.page.sources import WorldSource
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.store import wall
 from aibrix_operator.sim.world import SimulatedCluster
@@ -106,7 +106,7 @@ class Shown:
 @contextlib.asynccontextmanager
 async def serving(source, **page):
     """The page's address, served until the end of the block."""
-    (port,) = free_ports(1)
+    port = free_port()
     served = Page(Address("127.0.0.1", port), source, SCOPE, **page)
     await served.start()
     try:

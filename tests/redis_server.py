@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 
 PR_SET_PDEATHSIG = 1
 STARTS_WITHIN_S = 20.0
@@ -33,12 +33,6 @@ def find_program() -> str:
     return found
 
 
-def _free_port() -> int:
-    """Below those that the kernel gives to clients: one of them could take it while the server is stopped."""
-    (port,) = free_ports(1)
-    return port
-
-
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -49,7 +43,7 @@ class RedisServer:
 
     directory: Path
     arguments: tuple[str, ...] = ()
-    port: int = field(default_factory=_free_port)
+    port: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -73,7 +67,7 @@ class RedisServer:
             )  # fmt: skip
             if self._answers():
                 return
-            self.port = _free_port()
+            self.port = free_port()
         raise RuntimeError(f"redis-server did not start, see {self.directory / 'redis.log'}")
 
     def _answers(self) -> bool:

@@ -356,3 +356,8 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise ControlPlaneError(f"fewer than {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+
+
+def free_port() -> int:
+    """One of ``free_ports``."""
+    return free_ports(1)[0]

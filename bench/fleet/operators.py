@@ -61,7 +61,7 @@ class Operator:
 @contextlib.contextmanager
 def running(kubeconfig: Path, folder: Path, name: str, *, is_traced: bool = False) -> Iterator[Operator]:
     """An operator as long as the block, with a log of its own in ``folder``."""
-    (port,) = control_plane.free_ports(1)
+    port = control_plane.free_port()
     address = f"127.0.0.1:{port}"
     options = ["--kubeconfig", str(kubeconfig), "--log-level", "WARNING", "--liveness", f"http://{address}/healthz"]
     script = str(Path(sys.executable).with_name("aibrix-operator"))

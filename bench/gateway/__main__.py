@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from aibrix_operator.sandbox.control_plane import free_port
 from bench.gateway import contenders, load
 from bench.gateway.contenders import CONTENDERS, KEY, Contender, Place, StartError
 from bench.gateway.load import Cell, Load
@@ -84,7 +85,7 @@ def _round(
 ) -> list[Run]:
     runs = []
     with contenders.engine() as ports:
-        place = Place(folder, contenders.free_port(), ports, peers.absolute())
+        place = Place(folder, free_port(), ports, peers.absolute())
         try:
             with contenders.running(contender, place) as (url, process):
                 for cell in cells:

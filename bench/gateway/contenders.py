@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from aibrix_operator.sandbox.control_plane import free_port, free_ports
 
 ENGINES = 4
 KEY = "sk-b3nch-0nly-0n-l00pback-4ddress"
@@ -112,17 +113,10 @@ CONTENDERS = (
 )
 
 
-def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def engine(count: int = ENGINES) -> Iterator[list[int]]:
     """The engine's ports, while it runs."""
-    ports = [free_port() for _ in range(count)]
+    ports = free_ports(count)
     command = [sys.executable, "-m", "bench.gateway.engine", *(str(port) for port in ports)]
     with _process(command, Path(os.devnull)) as started:
         _await_answer(started, f"http://127.0.0.1:{ports[-1]}/health")

@@ -43,7 +43,7 @@ from aibrix_operator.gateway.settling import Settling
 from aibrix_operator.gateway.strategies.book import StrategyBook
 from aibrix_operator.gateway.view import Endpoint, Model, View, WakeTarget
 from aibrix_operator.gateway.waiting_room import WaitingRoom
-from bench.gateway.contenders import free_port
+from aibrix_operator.sandbox.control_plane import free_port
 from bench.gateway.redis_server import redis_server
 
 MODELS = 1000

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import redis
 
-from bench.gateway.contenders import free_port
+from aibrix_operator.sandbox.control_plane import free_port
 
 _STARTS_WITHIN_S = 10.0
 _SET_PDEATHSIG = 1

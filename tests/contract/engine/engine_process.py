@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 import aibrix_operator.sim
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 
 STANDINS = Path(aibrix_operator.sim.__file__).parent / "standins"
 VLLM = "vllm.entrypoints.openai.api_server"
@@ -34,11 +34,6 @@ async def until(condition, what):
             return value
         assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
         await asyncio.sleep(POLL_S)
-
-
-def free_port():
-    (port,) = free_ports(1)
-    return port
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 from engine_beside import EngineBeside
 
 import aibrix_operator.sim
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 from aibrix_operator.sim import card
 
 STANDINS = Path(aibrix_operator.sim.__file__).parent / "standins"
@@ -50,11 +50,6 @@ def until(condition, what):
         assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
         time.sleep(POLL_S)
     return value
-
-
-def free_port():
-    (port,) = free_ports(1)
-    return port
 
 
 @dataclass(frozen=True)

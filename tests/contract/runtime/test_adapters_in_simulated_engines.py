@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import aiohttp
 import pytest
-from sidecar_process import Sidecar, free_port, until
+from sidecar_process import Sidecar, until
 
 from aibrix_operator.modeladapter.engines import Access, HttpEngines, Source
 from aibrix_operator.modeladapter.snapshot import ListedModel, Target, Verdict, Way
+from aibrix_operator.sandbox.control_plane import free_port
 
 BASE = ListedModel(is_base=True)
 ADAPTER = ListedModel(is_base=False)

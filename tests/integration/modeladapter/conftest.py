@@ -13,14 +13,13 @@ import aiohttp
 import pytest
 from adapter_clients import Clients
 from adapter_stage import OPTIONS, Engines, Stage
-from gateway_envoy import free_port
 from operator_process import OperatorProcess, audited_plane
 
 from aibrix_operator.cluster.client import Cluster
 from aibrix_operator.cluster.resource import Resource
 from aibrix_operator.manifests import KINDS
 from aibrix_operator.sandbox import crds, rights
-from aibrix_operator.sandbox.control_plane import ControlPlane
+from aibrix_operator.sandbox.control_plane import ControlPlane, free_port
 from aibrix_operator.sandbox.own_network import own_network, why_not
 
 

@@ -42,7 +42,7 @@ class Operator:
     """One process with probes."""
 
     def __init__(self, plane, log, *more):
-        (port,) = control_plane.free_ports(1)
+        port = control_plane.free_port()
         self.log = log
         self._probes = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "aibrix_operator.cli", "operator", "--kubeconfig", str(plane.kubeconfig)]

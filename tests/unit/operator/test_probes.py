@@ -5,7 +5,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from aibrix_operator.operator.probes import Probes
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ async def told():
     one, other = CollectorRegistry(), CollectorRegistry()
     Gauge("of_one", "", registry=one).set(1)
     Gauge("of_another", "", registry=other).set(2)
-    (port,) = free_ports(1)
+    port = free_port()
     probes = Probes(
         f"http://127.0.0.1:{port}/healthz",
         lambda: state["is_ready"],

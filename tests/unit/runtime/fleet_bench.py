@@ -22,7 +22,7 @@ from aibrix_operator.runtime.observation import Observation
 from aibrix_operator.runtime.settings import RuntimeSettings
 from aibrix_operator.runtime.supervisor import Supervisor
 from aibrix_operator.runtime_api.wire import ActivateRequest, DeactivateRequest, EngineConfig
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 
 ENGINE = Path(__file__).with_name("fake_engine.py")
 DEADLINE_S = 20.0
@@ -162,8 +162,3 @@ def members(process):
 def answers(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port():
-    (port,) = free_ports(1)
-    return port

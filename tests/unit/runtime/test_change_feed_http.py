@@ -8,11 +8,11 @@ import time
 
 import aiohttp
 import pytest
-from fleet_bench import free_port
 
 from aibrix_operator.runtime_api.client import CHANGES_PATH, RuntimeClient
 from aibrix_operator.runtime_api.outcome import Done, NotSent, Refused, Unknown
 from aibrix_operator.runtime_api.wire import ChangesResponse
+from aibrix_operator.sandbox.control_plane import free_port
 
 SERVE = (
     "from aibrix_operator.runtime.app import serve; "

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 from aibrix_operator.sandbox.real_engine import install
 from aibrix_operator.sandbox.real_engine.kvcached_standin import hook
 from aibrix_operator.sim import card
@@ -100,7 +100,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(python: Path, tmp_path: Path, unused_port: int) -> Iterator[Start]:
+def start(python: Path, tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "kv").mkdir()
     (tmp_path / "profiles.json").write_text('{"tiny": {"footprint_bytes": "2Gi", "asleep_footprint_bytes": "256Mi"}}')
     stages: list[Stage] = []
@@ -123,7 +123,7 @@ def start(python: Path, tmp_path: Path, unused_port: int) -> Iterator[Start]:
         command = [str(python), "-m", hook.ENGINE_MODULE, "--model", "/m", "--served-model-name", "tiny"]
         with (tmp_path / "stderr").open("w") as errors:
             engine = subprocess.Popen(
-                [*command, "--port", str(unused_port)],
+                [*command, "--port", str(free_port())],
                 env=environ,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -142,12 +142,6 @@ def start(python: Path, tmp_path: Path, unused_port: int) -> Iterator[Start]:
         assert stage.engine.stdout is not None
         stage.engine.stdout.close()
         until(lambda stage=stage: stage.segment is None, "the keeper ends with its engine")
-
-
-@pytest.fixture
-def unused_port() -> int:
-    (port,) = free_ports(1)
-    return port
 
 
 def test_the_segment_starts_at_what_the_card_can_hold_and_the_weights_are_booked(start: Start) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 from aibrix_operator.gateway import api_server
 from aibrix_operator.gateway.api_server import Sources, create_app
 from aibrix_operator.gateway.keys import Keys
-from aibrix_operator.sandbox.control_plane import free_ports
+from aibrix_operator.sandbox.control_plane import free_port
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def ask(cluster):
     app = create_app(
         Sources(cluster.view, registry, problems, Keys({"secret": None}), {"models": lambda: {"count": 7}})
     )
-    (port,) = free_ports(1)
+    port = free_port()
     async with api_server.serve(app, "127.0.0.1", port), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 
         async def call(method, path, key="secret", **more):
