@@ -159,8 +159,8 @@ class GoingToSleep:
     """The idle window of its pool."""
     unrouted_s: float | None = None
     """When its route was first seen gone."""
-    unrouted_reading: int = 0
-    """Sequence of the reading then: only a later one proves that it is idle."""
+    settled_reading: int | None = None
+    """Sequence of the reading when what gateways had sent had arrived: only a later one proves that it is idle."""
     sent_s: float | None = None
 
 

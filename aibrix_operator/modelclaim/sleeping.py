@@ -18,6 +18,8 @@ from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
 
 SETTLE_S = 1.0
 """Between the route's going and the look that proves idleness: gateways learn of it, and what they sent arrives."""
+LOOK_S = 0.2
+"""A look that is asked for is mostly there so soon."""
 
 
 def watch_policies(draft: Draft) -> None:
@@ -198,12 +200,19 @@ def _continue(account: Account, sitting: Sitting, going: GoingToSleep, draft: Dr
     if going.sent_s is not None or pod.is_annotating or _is_routed(account, sitting):
         return
     if going.unrouted_s is None:
-        going = dataclasses.replace(going, unrouted_s=now_s, unrouted_reading=pod.reading.sequence)
+        going = dataclasses.replace(going, unrouted_s=now_s)
         draft.remember_claim(claim, going_to_sleep=going)
-    has_settled = now_s - (going.unrouted_s or now_s) >= SETTLE_S and pod.reading.sequence > going.unrouted_reading
-    if not has_settled:
-        draft.look_again(pod, SETTLE_S)
-        draft.wake_pod_at(pod, now_s + SETTLE_S)
+    settled_s = (going.unrouted_s or now_s) + SETTLE_S
+    if now_s < settled_s:
+        draft.wake_pod_at(pod, settled_s)
+        return
+    if going.settled_reading is None:
+        going = dataclasses.replace(going, settled_reading=pod.reading.sequence)
+        draft.remember_claim(claim, going_to_sleep=going)
+    was_looked_at = pod.reading.sequence > (going.settled_reading or 0)
+    if not was_looked_at:
+        draft.look_again(pod, 0.0)
+        draft.wake_pod_at(pod, now_s + LOOK_S)  # a reading that says the same wakes no pass
     elif draft.is_free(pod):
         request = wire.SleepRequest(model_name=claim.model, level=wire.SLEEP_LEVEL, operation_id=going.operation_id)
         draft.ask(pod, Sleep(pod_ref(pod), claim.uid, request))

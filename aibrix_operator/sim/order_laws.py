@@ -22,6 +22,7 @@ from aibrix_operator.sim.sleep_laws import SleepLaws, route_state
 from aibrix_operator.sim.store import now_s
 
 SECOND_LOOK_S = 1.0
+"""The look that proves idleness comes so long after the route went: until then what gateways had sent may arrive."""
 DECIDED_S = 0.05
 """A call to a runtime waits for nobody: a reading that came longer before it was there to be decided on."""
 ANSWERED_WITHIN_S = 3.0
@@ -251,8 +252,8 @@ class OrderLaws(SleepLaws):
         name = pod["metadata"]["name"]
         since_s = self.unrouted_s.get((name, claim.name))
         if since_s is not None:
-            looks = [t for t in self.told[ip] if t.at_s > since_s and t.engine_of(claim) is not None]
-            if not looks or now_s() - since_s < SECOND_LOOK_S - 1e-6:
+            settled_s = since_s + SECOND_LOOK_S - 1e-6
+            if not any(t.at_s >= settled_s and t.engine_of(claim) is not None for t in self.told[ip]):
                 self._break(f"{claim.name} on {name} is put to sleep without a look after its route went")
         for other in self._claims():
             instance = other.instance_on(name)

@@ -40,7 +40,7 @@ FAULTS = (
     Fault(
         "an engine sleeps without the second look",
         SLEEPING,
-        "    if not has_settled:",
+        "    if not was_looked_at:",
         "    if False:",
     ),
     Fault(

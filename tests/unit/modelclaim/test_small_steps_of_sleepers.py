@@ -246,10 +246,10 @@ class TestCalledOffMoves:
 
 
 class TestEnginesOnTheirWayToSleep:
-    GOING = GoingToSleep("uid-of-warm-0", "op", 600.0, None, unrouted_s=1.0)
+    GOING = GoingToSleep("uid-of-warm-0", "op", 600.0, None, unrouted_s=1.0, settled_reading=0)
 
-    def look(self, pod):
-        draft = make_draft(seated(), pod, now_s=60.0, claims={"a": ClaimMemory(going_to_sleep=self.GOING)})
+    def look(self, pod, going=GOING, now_s=60.0):
+        draft = make_draft(seated(), pod, now_s=now_s, claims={"a": ClaimMemory(going_to_sleep=going)})
         sleeping.continue_sleeps(draft.accounts["warm-0"], draft)
         return draft
 
@@ -262,6 +262,20 @@ class TestEnginesOnTheirWayToSleep:
         draft = self.look(pod)
         assert [type(step) for step in draft.steps] == steps
         assert draft.off_route == {"uid-of-a"}
+
+    def test_a_reading_from_just_after_its_route_went_does_not_prove_that_it_is_idle(self):
+        """What a gateway sent before it knew is on its way for a moment: the look that counts comes after that."""
+        pod = make_pod(snapshot=make_snapshot(make_engine()), pool=LENDING)
+        going = dataclasses.replace(self.GOING, settled_reading=None)
+        for now_s in (1.0, 1.9, 2.0, 2.1):
+            draft = self.look(pod, going, now_s)
+            after = draft.claims["uid-of-a"].going_to_sleep
+            assert (draft.steps, draft.off_route) == ([], {"uid-of-a"})
+            assert draft.look_again_s == ({} if now_s < 2.0 else {pod.uid: 0.0})
+            assert after is not None
+            going = after
+        newer = dataclasses.replace(pod, reading=dataclasses.replace(pod.reading, sequence=pod.reading.sequence + 1))
+        assert [type(step) for step in self.look(newer, going, 2.2).steps] == [Sleep]
 
 
 class TestMakingRoom:

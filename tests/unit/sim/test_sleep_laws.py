@@ -99,3 +99,12 @@ def test_a_sleep_of_an_engine_that_is_asked_for_is_caught_until_its_request_is_o
         await sleep(cluster, "a")
 
     assert ("while it is asked for" in broken_by(asked_long_ago)) is is_caught
+
+
+@pytest.mark.parametrize(("ago_s", "is_caught"), [(0.9, True), (1.0, False)])
+def test_a_sleep_is_caught_whose_last_look_came_before_what_gateways_had_sent(ago_s, is_caught):
+    async def looked_at_and_unrouted(cluster):
+        cluster.laws.unrouted_s["warm-0", "a"] = cluster.laws.told["10.0.0.1"][-1].at_s - ago_s
+        await sleep(cluster, "a")
+
+    assert ("without a look after its route went" in broken_by(looked_at_and_unrouted)) is is_caught
