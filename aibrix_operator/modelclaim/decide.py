@@ -60,6 +60,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
             retire.retire(claim, draft)
     for account in draft.accounts.values():
         retire.stop_orphans(account, draft)
+    sleeping.call_off_unseated(draft)
     for account in draft.accounts.values():
         sleeping.continue_sleeps(account, draft)
         waking.wake_sleepers(account, draft)

@@ -166,6 +166,17 @@ def _has_lent(sitting: Sitting, pod: Pod, draft: Draft) -> bool:
     return is_lent and seat is not None and record < seat.kv_floor_bytes
 
 
+def call_off_unseated(draft: Draft) -> None:
+    """Call off the sleep of who is recorded there no more: another hand wiped the status, say. Nobody watches its
+    engine meanwhile, so where it is adopted it has been idle for no time yet."""
+    seated = {(s.claim.uid, a.pod.uid) for a in draft.accounts.values() for s in a.sittings}
+    pods = {p.uid: p for p in draft.fleet.pods.values()}
+    for claim in draft.fleet.claims:
+        going = draft.claim_memory(claim).going_to_sleep
+        if going is not None and going.pod_uid in pods and (claim.uid, going.pod_uid) not in seated:
+            call_off(claim, pods[going.pod_uid], draft)
+
+
 def continue_sleeps(account: Account, draft: Draft) -> None:
     """Take the next step for each engine of the Pod that is on its way to sleep, or call it off."""
     for sitting in account.sittings:

@@ -1,7 +1,7 @@
 """A claim whose status another hand wipes is adopted where its engine runs, whatever that hand does it for."""
 
 from simulated import CARD_24, GIB, actions, limits, model, simulated
-from sleepers import calls, lending, policy, route, seat_asleep, until
+from sleepers import calls, lending, policy, route, seat_asleep, until, when_route_turns
 
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import ClaimPhase
@@ -52,6 +52,19 @@ async def test_statuses_wiped_each_minute_change_nothing_for_those_who_are_serve
         assert cluster.condition("a", "Scheduled")[:2] == ("True", "Placed")
         await cluster.run(59)
     assert (actions(runtime), seen) == ([], [])
+
+
+@simulated
+async def test_who_is_wiped_on_its_way_to_sleep_serves_on_and_is_idle_from_then_on(cluster):
+    """Nobody watched its engine while its claim had no record."""
+    runtime = await two_served(cluster, policy(sleepAfterSeconds=60))
+    when_route_turns(cluster, "sleeping", lambda: wipe(cluster, "a"))
+    engine = runtime.engines[model("a")]
+    for _ in range(20):
+        runtime.engines[model("b")].finished += 1
+        await cluster.run(5)
+    assert calls(runtime, "sleep") == []
+    assert route(cluster, "warm-0", "a") == ("active", engine.port, "")
 
 
 @simulated
