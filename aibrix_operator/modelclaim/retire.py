@@ -51,9 +51,8 @@ def _stop(claim: Claim, instance: Instance, draft: Draft) -> bool:
         draft.remember_claim(claim, drain_since_s=since_s)
     engine = None if sitting is None else sitting.engine
     # An engine taken off the route (its limit did not hold, say) still answers what reached it before.
-    # What is about to be read is waited for, whatever its record says: another hand may have written that.
-    is_away = pod.reading.snapshot is None and instance.phase is InstancePhase.ACTIVATING
-    is_unread = pod.reading.is_pending or is_away
+    # What cannot be read may serve too, whatever its record says: another hand may have written that.
+    is_unread = pod.reading.snapshot is None
     may_serve = instance.phase is InstancePhase.ACTIVE or is_unread or (engine is not None and engine.ready)
     if may_serve and not _may_stop(claim, sitting, pod, since_s, draft):
         draft.look_again(pod, min(BOOT_PACE_S, 1.0))

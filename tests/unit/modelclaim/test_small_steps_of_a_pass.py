@@ -92,6 +92,10 @@ class TestLeavers:
                 False,
                 id="also one whose first answer was not recorded yet",
             ),
+            *(
+                pytest.param(make_pod(error="cut off"), {"phase": p}, False, id=f"also one that is recorded as {p}")
+                for p in (InstancePhase.SLEEPING, InstancePhase.FAILED)
+            ),
             pytest.param(make_pod(snapshot=make_snapshot()), {}, True, id="a gone engine has drained"),
         ],
     )
