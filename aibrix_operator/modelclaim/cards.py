@@ -9,7 +9,7 @@ from aibrix_operator.ledger import audit, figures
 from aibrix_operator.ledger import division as ledger_division
 from aibrix_operator.ledger.card import Occupant
 from aibrix_operator.ledger.division import CannotDivide, Held, RoundVerdict
-from aibrix_operator.modelclaim import dividing
+from aibrix_operator.modelclaim import dividing, moving
 from aibrix_operator.modelclaim.accounts import Account, Sitting, by_claim
 from aibrix_operator.modelclaim.dividing import Progress
 from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, pod_ref
@@ -60,7 +60,10 @@ def _remember_newcomer(account: Account, draft: Draft) -> None:
     if claim is None or claim.is_deleting or claim.seat is None or claim.seat != division.newcomer_seat:
         draft.remember_card(account.pod, division=None)
     elif claim.name not in by_claim(account):
-        draft.newcomers[account.pod.name] = Occupant(claim.name, claim.seat)
+        if claim.status.instances and not moving.is_moving(claim):
+            draft.remember_card(account.pod, division=None)  # a write that was thought lost has placed it elsewhere
+        else:
+            draft.newcomers[account.pod.name] = Occupant(claim.name, claim.seat)
 
 
 def continue_divisions(draft: Draft, records: dict[str, tuple[str, int]]) -> None:

@@ -224,6 +224,22 @@ class TestDivisions:
         cards.remember_accounts(draft)
         assert (draft.cards["uid-of-warm-0"].division, draft.newcomers) == (None, {})
 
+    @pytest.mark.parametrize(
+        ("phase", "goes_on"),
+        [
+            pytest.param(InstancePhase.FAILED, True, id="it moves here from there"),
+            pytest.param(InstancePhase.ACTIVATING, False, id="a write that was thought lost has placed it there"),
+        ],
+    )
+    def test_a_placement_whose_claim_is_placed_elsewhere_goes_on_where_it_is_a_move(self, phase, goes_on):
+        claim = make_claim("b", make_instance(phase, pod="warm-1"))
+        division = Division(Cause.PLACEMENT, frozenset(), {"b": 100}, {}, newcomer="b", newcomer_seat=claim.seat)
+        pods = make_pod(snapshot=make_snapshot()), make_pod("warm-1", error="cut off")
+        draft = make_draft(claim, *pods, cards={"warm-0": CardMemory(division=division)})
+        cards.remember_accounts(draft)
+        assert draft.cards["uid-of-warm-0"].division == (division if goes_on else None)
+        assert set(draft.newcomers) == ({"warm-0"} if goes_on else set())
+
     def test_a_card_without_a_plan_waits_for_its_round(self):
         """Its engines hold more than it has, and nothing changed since it was divided."""
         pod = make_pod(snapshot=make_snapshot(make_engine(mapped=900)))
