@@ -17,7 +17,7 @@ from aibrix_operator.cluster.resource import DEPLOYMENTS, MODEL_CLAIMS, PODS, RE
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase, ModelState
-from aibrix_operator.sim.known import address_of, annotations_of
+from aibrix_operator.sim.known import Told, address_of, annotations_of
 from aibrix_operator.sim.sleep_laws import SleepLaws, route_state
 from aibrix_operator.sim.store import now_s
 
@@ -72,6 +72,8 @@ class OrderLaws(SleepLaws):
     """(address, model) → when its engine was last seen to begin or to complete something."""
     slept: set[tuple[str, str]] = field(default_factory=set)
     """(Pod, claim UID) of engines that were seen asleep there and not published as active since."""
+    sleeps: dict[tuple[str, str], Told | None] = field(default_factory=dict)
+    """(address, model) → the last answer of its runtime when its engine was last sent to sleep."""
     policies: dict[str, list[tuple[float, Lifecycle | None]]] = field(default_factory=lambda: defaultdict(list))
     """Deployment UID → its policies, each with the time of its beginning."""
     trouble_s: float = float("-inf")
@@ -145,6 +147,7 @@ class OrderLaws(SleepLaws):
                 self._break(f"law 3: the limit of {claim.name} on {name} is written while it is on the route")
         elif isinstance(request, wire.SleepRequest) and claim is not None:
             self._check_order_of_sleep(pod, ip, claim, request)
+            self.sleeps[ip, model] = next(reversed(self.told[ip]), None)
 
     # --- records and phases
 
@@ -265,6 +268,7 @@ class OrderLaws(SleepLaws):
                 and instance.phase is InstancePhase.ACTIVE
                 and route_state(pod, other) is RouteState.SLEEPING
                 and all(e is not None and e.phase is EnginePhase.ACTIVE for e in engines)
+                and not self._came_to_nothing(name, ip, other)
             )
             if is_on_its_way:
                 self._break(f"{claim.name} on {name} is put to sleep while {other.name} is on its way there")
@@ -272,6 +276,12 @@ class OrderLaws(SleepLaws):
             self._check_put_back(name, ip, claim)
         else:
             self._check_window(pod, ip, claim, request)
+
+    def _came_to_nothing(self, pod: str, ip: str, claim: Claim) -> bool:
+        """Whether the claim's engine was sent to sleep since its route went, and its runtime has been read since: what
+        is seen awake then stays so, and its route is about to come back."""
+        before, since_s = self.sleeps.get((ip, claim.model)), self.unrouted_s.get((pod, claim.name), float("inf"))
+        return before is not None and before.at_s >= since_s and before is not self.told[ip][-1]
 
     def _check_put_back(self, pod: str, ip: str, claim: Claim) -> None:
         """Only a sleeper that came back awake is put to sleep without having been idle, and only for want of room."""

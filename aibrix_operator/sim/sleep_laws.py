@@ -85,7 +85,7 @@ class SleepLaws(Laws):
         engines = [e for t in told if (e := t.engine_of(claim)) is not None]
         if claim.spec.engine != "vllm" and not any(e.can_sleep for e in engines):
             self._break(f"{claim.name} on {name} is put to sleep, is no vLLM engine, and nothing says that it can")
-        if route_state(pod, claim) is RouteState.ACTIVE:
+        if route_state(pod, claim) is RouteState.ACTIVE and not self._is_told_late(pod):
             self._break(f"{claim.name} on {name} is put to sleep while it is on the route")
         if not any(e.request_metrics_observed and not e.requests_running + e.requests_waiting for e in engines):
             self._break(f"{claim.name} on {name} is put to sleep, and no reading showed it without requests")

@@ -9,6 +9,12 @@ from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.order_laws import MadeFor
+from aibrix_operator.api import names
+from aibrix_operator.api.route import Route, RouteState
+from aibrix_operator.cluster.resource import PODS
+from aibrix_operator.runtime_api import wire
+from aibrix_operator.runtime_api.client import base_url
+from aibrix_operator.sim import loop
 from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
 
 WARM_0 = base_url("10.0.0.1")
@@ -47,6 +53,16 @@ async def wake(cluster, claim, operation_id="wake"):
 )
 def test_a_sleep_of_an_engine_that_may_serve_is_caught(claim, what):
     assert what in broken_by(lambda cluster: sleep(cluster, claim))
+
+
+@pytest.mark.parametrize(("ago_s", "is_caught"), [(1.0, True), (0.4, False)])
+def test_a_route_that_arrived_once_more_is_held_against_a_sleep_once_it_can_be_known(ago_s, is_caught):
+    async def routed_by_a_late_write(cluster):
+        (pod,) = cluster.laws._pods()
+        cluster.laws.annotated_s[pod["metadata"]["uid"]] = cluster.now_s() - ago_s
+        await sleep(cluster, "a")
+
+    assert ("while it is on the route" in broken_by(routed_by_a_late_write)) is is_caught
 
 
 def test_a_wake_that_nobody_asked_for_is_caught():
@@ -108,3 +124,19 @@ def test_a_sleep_is_caught_whose_last_look_came_before_what_gateways_had_sent(ag
         await sleep(cluster, "a")
 
     assert ("without a look after its route went" in broken_by(looked_at_and_unrouted)) is is_caught
+
+
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_a_sleep_beside_another_is_caught_unless_that_one_came_to_nothing(was_sent):
+    async def beside_another(cluster):
+        laws, told = cluster.laws, cluster.laws.told["10.0.0.1"]
+        text = Route(model=model("busy"), port=0, state=RouteState.SLEEPING).to_annotation()
+        patch = {"metadata": {"annotations": {names.route_annotation("busy"): text}}}
+        cluster.store.change(PODS, (NAMESPACE, "warm-0"), patch)
+        laws.unrouted_s["warm-0", "busy"] = told[-1].at_s
+        if was_sent:
+            laws.sleeps["10.0.0.1", model("busy")] = told[-1]
+            laws.answered("10.0.0.1", told[-1].snapshot)
+        await sleep(cluster, "a")
+
+    assert ("while busy is on its way there" in broken_by(beside_another)) is not was_sent
