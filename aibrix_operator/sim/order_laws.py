@@ -39,6 +39,8 @@ class MadeFor:
     """Room is made on a Pod for a claim."""
 
     claim_uid: str
+    model: str
+    """Whose engine was put to sleep for it."""
     since_s: float
 
 
@@ -89,9 +91,13 @@ class OrderLaws(SleepLaws):
             return
         pod = next((p for p in self._pods() if address_of(p) == ip), None)
         name = "" if pod is None else pod["metadata"]["name"]
+        made = self.made_for.get(name)
         for engine in snapshot.models:
             if engine.phase is EnginePhase.SLEEPING and engine.claim_ref is not None:
                 self.slept.add((name, engine.claim_ref.uid))
+            elif made is not None and engine.model_name == made.model:
+                # A sleep that came to nothing makes no room; that it is carried out later after all is known to nobody.
+                self.made_for.pop(name, None)
             known, total = self.used.get((ip, engine.model_name)), engine.request_success_total
             is_used = engine.phase is not EnginePhase.ACTIVE or known is None or known.completions != total
             if is_used or not engine.request_metrics_observed or engine.requests_running + engine.requests_waiting:
@@ -305,7 +311,7 @@ class OrderLaws(SleepLaws):
             windows = [p.make_room_after_s for p in lifecycles if p is not None and p.no_wake_reserve_while_asleep]
             waiting = [c for c in self._claims() if f"/{c.uid}/" in request.operation_id and not c.status.instances]
             if waiting:
-                self.made_for[name] = MadeFor(waiting[0].uid, now_s())
+                self.made_for[name] = MadeFor(waiting[0].uid, claim.model, now_s())
         else:
             windows = [p.sleep_after_seconds for p in lifecycles if p is not None and p.sleep_after_seconds]
         if not windows:

@@ -1,5 +1,7 @@
 """The laws of sleeps and wakes catch a controller that breaks them."""
 
+import contextlib
+
 import pytest
 from simulated import CARD_24, GIB, model
 from sleepers import claim_uid, lending, seat_asleep
@@ -7,6 +9,7 @@ from sleepers import claim_uid, lending, seat_asleep
 from aibrix_operator.cluster.resource import MODEL_CLAIMS
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
+from aibrix_operator.runtime_api.outcome import Unknown
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.order_laws import MadeFor
 from aibrix_operator.api import names
@@ -16,6 +19,7 @@ from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
+from aibrix_operator.sim.world import LawBroken, SimulatedCluster
 
 WARM_0 = base_url("10.0.0.1")
 
@@ -140,3 +144,28 @@ def test_a_sleep_beside_another_is_caught_unless_that_one_came_to_nothing(was_se
         await sleep(cluster, "a")
 
     assert ("while busy is on its way there" in broken_by(beside_another)) is not was_sent
+@pytest.mark.parametrize(("comes_to_nothing", "is_caught"), [(False, True), (True, False)])
+def test_room_that_is_made_for_a_claim_is_dealt_to_nobody_else_unless_the_sleep_comes_to_nothing(
+    comes_to_nothing, is_caught
+):
+    async def made_for_one_that_no_pod_matches(cluster):
+        runtime = cluster.runtimes.by_ip["10.0.0.1"]
+
+        async def lose(call):
+            return Unknown("no answer") if call[0] == "sleep" and comes_to_nothing else None
+
+        runtime.before_call = lose
+        cluster.apply("waiting", "6Gi", "1Gi", podSelector={"matchLabels": {"pool": "another"}})
+        request = wire.SleepRequest(
+            model_name=model("a"), level=1, operation_id=f"make-room/{claim_uid(cluster, 'waiting')}/1"
+        )
+        await cluster.runtimes.sleep(WARM_0, request)
+        cluster.laws.forgive()  # that nobody chose it
+        runtime.engines[model("sleeper")].sleeping_footprint_bytes = GIB // 4  # its card is divided anew
+        with contextlib.suppress(LawBroken):
+            await cluster.run(2)
+        assert cluster.status("busy").instances[0].kv_limit_bytes > 3 * GIB
+
+    assert (
+        "is given room on warm-0 that is being made for waiting" in broken_by(made_for_one_that_no_pod_matches)
+    ) is is_caught
