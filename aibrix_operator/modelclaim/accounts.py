@@ -63,12 +63,20 @@ class Account:
     """By claim name."""
     has_cards: bool
     card: Card | None = None
-    """What is promised here: a sleeper that was asked for has its full seat back."""
+    """What is promised here: a sleeper that was asked for, or whose pool lends no more, has its full seat back."""
     plan_card: Card | None = None
-    """What limits are planned for: as ``card``, but a sleeper whose wake has no room yet stays at what it holds."""
+    """What limits are planned for: as ``card``, but a sleeper for whose seat there is no room yet stays at what it
+    holds."""
     hole: str = ""
     strangers: tuple[ModelState, ...] = ()
     """Engines that answer to no instance here."""
+
+    @property
+    def beside(self) -> Card | None:
+        """What is judged against who is awake without its seat, or moves for want of it: ``card`` in a pool that lends,
+        where each full seat of a sleeper is asked for. Elsewhere ``plan_card``: a seat that was given away and that
+        there is no room for takes nobody else's."""
+        return self.card if self.pod.lends_seats else self.plan_card
 
     @property
     def composition(self) -> Composition:
@@ -113,18 +121,35 @@ def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]], granted: Set
     charged = [s for s in sittings if s.is_charged]
     lenders = {s.claim.uid for s in charged if lent_bytes(s, pod) is not None}
     asked = {uid for uid in lenders if any(s.claim.uid == uid and is_asked_for(s, pod) for s in charged)}
-    card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lenders - asked) for s in charged), held)
+    owed = asked if pod.lends_seats else lenders
+    card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lenders - owed) for s in charged), held)
     plan_card = card
-    if asked - granted:
+    if owed - granted:
         lent = lenders - granted
         plan_card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lent) for s in charged), held)
+        if not pod.lends_seats:
+            plan_card = _with_seats_back(plan_card, pod, [s for s in charged if s.claim.uid in lent])
     return Account(pod, sittings, has_cards, card, plan_card, strangers=strangers)
 
 
+def _with_seats_back(card: Card, pod: Pod, lenders: Sequence[Sitting]) -> Card:
+    """The card of a pool that lends no more, with the seats given back that there is room for, oldest claim first."""
+    for sitting in sorted(lenders, key=lambda s: s.claim.age_key):
+        with_seat = card.with_occupant(occupant(sitting, pod, False))
+        if min(with_seat.room_ever_bytes, with_seat.room_now_bytes) >= 0:
+            card = with_seat
+    return card
+
+
 def lent_bytes(sitting: Sitting, pod: Pod) -> int | None:
-    """What a sleeper without wake reserve was measured to hold; None for all others, and where it is not known."""
+    """What a sleeper without wake reserve was measured to hold; None for all others, and where it is not known.
+
+    In a pool that lends no more, a record of 0 tells that its seat was given away before.
+    """
     engine = sitting.engine
-    if engine is None or not pod.lends_seats or engine.phase is not EnginePhase.SLEEPING:
+    if engine is None or engine.phase is not EnginePhase.SLEEPING:
+        return None
+    if not pod.lends_seats and sitting.instance.kv_limit_bytes:
         return None
     return engine.sleeping_footprint_bytes or None
 

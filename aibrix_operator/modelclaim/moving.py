@@ -100,7 +100,8 @@ def _back_at(account: Account, sitting: Sitting) -> InstancePhase | None:
         return None
     if reason != Reason.NO_ROOM_TO_WAKE:
         return InstancePhase.SLEEPING
-    can_wake = account.card is not None and has_room(account.card.with_occupant(occupant(sitting, account.pod, False)))
+    card = account.beside
+    can_wake = card is not None and has_room(card.with_occupant(occupant(sitting, account.pod, False)))
     return InstancePhase.SLEEPING if can_wake else None
 
 

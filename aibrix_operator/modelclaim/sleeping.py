@@ -125,7 +125,7 @@ def send_to_sleep(
 def put_back(account: Account, draft: Draft) -> None:
     """Put a sleeper to sleep again that came back awake (a crash, a hand) after its seat was given away, when its card
     has no room for it now. It is on no route, so nobody is served by it; who asks for it waits for room as ever."""
-    pod, card, snapshot = account.pod, account.card, account.pod.reading.snapshot
+    pod, card, snapshot = account.pod, account.beside, account.pod.reading.snapshot
     if card is None or snapshot is None or min(card.room_ever_bytes, card.room_now_bytes) >= 0:
         return
     for sitting in account.sittings:

@@ -119,7 +119,8 @@ class Known:
             floor = min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
             has_fallen = is_adopting and all(e is not None and 0 <= e.kv_capacity_bytes < floor for e in engines)
             is_below = has_fallen or max((i.kv_limit_bytes for i in charged), default=0) < floor
-            is_lent = asleep and self._lends(pod) and is_below
+            # A record of 0 tells that the seat was given away, also where the pool has ceased to do so.
+            is_lent = asleep and is_below and (self._lends(pod) or not any(i.kv_limit_bytes for i in charged))
             if charged and is_lent:
                 total += min(asleep)
             elif charged and claim.seat is not None:

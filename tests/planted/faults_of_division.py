@@ -55,9 +55,9 @@ FAULTS = (
     ),
     Fault(
         "every sleeper's seat is given away",
-        ACCOUNTS,
-        "if engine is None or not pod.lends_seats or engine.phase is not EnginePhase.SLEEPING:",
-        "if engine is None or engine.phase is not EnginePhase.SLEEPING:",
+        "modelclaim.snapshot",
+        "return lifecycle is not None and lifecycle.no_wake_reserve_while_asleep",
+        "return True",
     ),
     Fault(
         "a claim without figures does not block its card",

@@ -216,6 +216,17 @@ class TestCalledOffMoves:
         assert (draft.cards["uid-of-warm-1"].division, found.records) == (None, {})
         assert [note.reason for _, note in draft.notes] == ["MoveCalledOff"]
 
+    @pytest.mark.parametrize(("usable", "phase"), [(700, InstancePhase.SLEEPING), (420, None)])
+    def test_a_seat_that_was_lent_and_is_not_there_keeps_nobody_from_its_own(self, usable, phase):
+        """The pool lends no more, and both seats together are more than the card has."""
+        moving_claim = seated(phase=InstancePhase.FAILED, reason="NoRoomToWake", limit=0)
+        lender = make_claim("b", make_instance(InstancePhase.SLEEPING, limit=0))
+        engines = [make_engine(c, EnginePhase.SLEEPING, limit=0, sleeping_footprint_bytes=50) for c in "ab"]
+        draft = make_draft(moving_claim, lender, make_pod(snapshot=make_snapshot(*engines, usable=(usable,))))
+        account = draft.accounts["warm-0"]
+        again = moving.call_off(account, account.sittings[0], draft, Findings())
+        assert (None if again is None else again.phase) == phase
+
     UP, BOOTING, DEAD = make_engine(), make_engine(ready=False), make_engine(phase=EnginePhase.FAILED, alive=False)
 
     def called_off(self, engine, reason, **memory):

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 from simulated import CARD_24, GIB, model
-from sleepers import claim_uid, lending, seat_asleep
+from sleepers import claim_uid, lending, policy, seat_asleep
 
 from aibrix_operator.cluster.resource import MODEL_CLAIMS
 from aibrix_operator.runtime_api import wire
@@ -20,6 +20,7 @@ from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
 from aibrix_operator.sim.world import LawBroken, SimulatedCluster
+from aibrix_operator.sim.world import NAMESPACE, LawBroken, SimulatedCluster
 
 WARM_0 = base_url("10.0.0.1")
 
@@ -169,3 +170,26 @@ def test_room_that_is_made_for_a_claim_is_dealt_to_nobody_else_unless_the_sleep_
     assert (
         "is given room on warm-0 that is being made for waiting" in broken_by(made_for_one_that_no_pod_matches)
     ) is is_caught
+
+
+@pytest.mark.parametrize(
+    ("lends", "record", "promised"),
+    [
+        pytest.param(True, 0, GIB, id="lent"),
+        pytest.param(False, 0, GIB, id="lent before its pool ceased to"),
+        pytest.param(False, GIB // 2, 9 * GIB + GIB // 2, id="its own, and declared larger since"),
+    ],
+)
+def test_a_sleeper_is_promised_what_it_holds_where_its_seat_was_given_away(lends, record, promised):
+    found = []
+
+    async def look(cluster):
+        cluster.set_policy(lending() if lends else policy(sleepAfterSeconds=3600))
+        cluster.laws.lent_s = float("-inf")  # the controller has known it for long
+        instance = cluster.status("sleeper").instances[0].model_copy(update={"kv_limit_bytes": record})
+        written = {"status": {"instances": [instance.model_dump(mode="json", by_alias=True)]}}
+        cluster.store.change(MODEL_CLAIMS, (NAMESPACE, "sleeper"), written)
+        found.append(cluster.laws._promised("warm-0", "10.0.0.1"))
+
+    broken_by(look)
+    assert found == [(6 + 6 + 8 + 3) * GIB + promised]
