@@ -20,14 +20,14 @@ FAULTS = (
     Fault(
         "records go down and up at once",
         DIVIDING,
-        "return downs or ups",
-        "return {**downs, **ups}",
+        "return downs or unsure or ups",
+        "return {**downs, **unsure, **ups}",
     ),
     Fault(
         "records go up first",
         DIVIDING,
-        "return downs or ups",
-        "return ups or downs",
+        "return downs or unsure or ups",
+        "return ups or unsure or downs",
     ),
     Fault(
         "what grows is never written",
