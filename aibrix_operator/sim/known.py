@@ -72,6 +72,8 @@ class Known:
     """Pod address → what its runtime answered of late, oldest first."""
     claims_before: dict[str, list[tuple[float, Claim]]] = field(default_factory=lambda: defaultdict(list))
     """Claim UID → its versions of late."""
+    by_hand: set[str] = field(default_factory=set)
+    """The versions of claims that another hand made."""
     gone_s: dict[str, float] = field(default_factory=dict)
     """UID of a claim that is gone → since when."""
     moved_s: dict[str, float] = field(default_factory=dict)
@@ -104,31 +106,37 @@ class Known:
 
     def _promised(self, pod: str, ip: str, *, is_adopting: bool = False) -> int:
         """Footprints and limits promised on the Pod: of each claim the larger of its record and a write under way.
+        What another hand has recorded, and the controller need not know of, is promised by nobody.
 
         An engine that is adopted within the limit that it has takes nothing from anybody. Beside it a sleeper counts as
         what it holds once its limit is seen to have fallen, also while its record has yet to follow.
         """
-        writing, total = self.writing(), 0
+        total = 0
         for claim in self._claims():
-            options = [claim.status.instances, writing.get(claim.uid, ())]
-            instances = [i for instances in options for i in instances if i.pod == pod]
-            engines = [t.engine_of(claim) for t in self._recent(ip)]
-            is_gone = any(e is None or not e.alive for e in engines)
-            charged = [i for i in instances if not (i.phase is InstancePhase.FAILED and is_gone)]
-            asleep = [e.sleeping_footprint_bytes for e in engines if e is not None and e.sleeping_footprint_bytes]
-            floor = min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
-            has_fallen = is_adopting and all(e is not None and 0 <= e.kv_capacity_bytes < floor for e in engines)
-            is_below = has_fallen or max((i.kv_limit_bytes for i in charged), default=0) < floor
-            # A record of 0 tells that the seat was given away, also where the pool has ceased to do so.
-            is_lent = asleep and is_below and (self._lends(pod) or not any(i.kv_limit_bytes for i in charged))
-            if charged and is_lent:
-                total += min(asleep)
-            elif charged and claim.seat is not None:
-                total += min(
-                    s.footprint_bytes + max(i.kv_limit_bytes or s.kv_floor_bytes for i in charged)
-                    for s in self._seats(claim)
-                )
+            writing = [i for i in self.writing().get(claim.uid, ()) if i.pod == pod]
+            total += min(
+                self._charge(version, [i for i in version.status.instances if i.pod == pod] + writing, ip, is_adopting)
+                for version in self._as_known(claim)
+            )
         return total
+
+    def _charge(self, claim: Claim, instances: list[Instance], ip: str, is_adopting: bool) -> int:
+        """What one claim with these instances on a Pod has of its card."""
+        engines = [t.engine_of(claim) for t in self._recent(ip)]
+        is_gone = any(e is None or not e.alive for e in engines)
+        charged = [i for i in instances if not (i.phase is InstancePhase.FAILED and is_gone)]
+        asleep = [e.sleeping_footprint_bytes for e in engines if e is not None and e.sleeping_footprint_bytes]
+        floor = min((s.kv_floor_bytes for s in self._seats(claim)), default=0)
+        has_fallen = is_adopting and any(e is not None and 0 <= e.kv_capacity_bytes < floor for e in engines)
+        is_below = has_fallen or max((i.kv_limit_bytes for i in charged), default=0) < floor
+        # A record of 0 tells that the seat was given away, also where the pool has ceased to do so.
+        is_lent = is_below and (any(self._lends(i.pod) for i in charged) or not any(i.kv_limit_bytes for i in charged))
+        if charged and asleep and is_lent:
+            return min(asleep)
+        if not charged or claim.seat is None:
+            return 0
+        limit = max(i.kv_limit_bytes for i in charged)
+        return min(s.footprint_bytes + (limit or s.kv_floor_bytes) for s in self._seats(claim))
 
     def _lends(self, pod: str) -> bool:
         """Whether the Pod's pool gives sleepers' seats away."""
@@ -157,13 +165,16 @@ class Known:
 
     @property
     def _late_s(self) -> float:
-        """How long ago something may have changed without the controller's knowledge."""
-        is_delayed = now_s() <= self.delayed_until_s + UNDER_WAY_S
+        """How long ago something may have changed without the controller's knowledge: a write that arrives late was
+        decided before it was sent."""
+        sent_s = now_s() - self.store.late_by_s
+        is_delayed = sent_s <= self.delayed_until_s + UNDER_WAY_S
         deaf_from_s, deaf_to_s = self.deaf_before
-        since_s = min(self.deaf_since.values(), default=now_s())
-        if now_s() <= deaf_to_s + UNDER_WAY_S:
+        since_s = min(self.deaf_since.values(), default=sent_s)
+        if sent_s <= deaf_to_s + UNDER_WAY_S:
             since_s = min(since_s, deaf_from_s)
-        return UNDER_WAY_S + max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0, now_s() - since_s)
+        unheard_s = max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0, sent_s - since_s)
+        return UNDER_WAY_S + self.store.late_by_s + unheard_s
 
     def went_deaf(self, operator: str) -> None:
         """The operator hears of no change from now on, nor of those that were on their way."""
@@ -172,6 +183,16 @@ class Known:
     def hears_again(self, operator: str) -> None:
         """It has listed everything anew."""
         self.deaf_before = self.deaf_since.pop(operator), now_s()
+
+    def _as_known(self, claim: Claim) -> list[Claim]:
+        """The claim as it is, and as it was before another hand changed it so lately that the controller need not know.
+        Whoever writes to a version knows it."""
+        known, since_s = [claim], now_s() - self._late_s
+        for (_, before), (at_s, after) in reversed(list(itertools.pairwise(self.claims_before[claim.uid]))):
+            if at_s < since_s or after.resource_version not in self.by_hand:
+                break
+            known.append(before)
+        return known
 
     def _seats(self, claim: Claim) -> list[Seat]:
         """What the claim declares, and what it declared a moment ago."""

@@ -54,6 +54,8 @@ class Laws(Known):
                 return
             versions = self.claims_before[claim.uid]
             versions.append((now_s(), claim))
+            if not verb:
+                self.by_hand.add(claim.resource_version)
             del versions[:-16]
             if verb in ("status", LATE_STATUS) and before is not None:
                 self._check_records(before, claim, is_late=verb == LATE_STATUS)

@@ -68,6 +68,8 @@ class Store:
         self.lost: Fault = lambda verb, resource, name, body: None
         """Like ``fault``, after the call was carried out: its answer is lost."""
         self.late: Late = in_time
+        self.late_by_s = 0.0
+        """How long ago the call that is being carried out was sent."""
         self.sent: Callable[[], None] = lambda: None
         """Told of every call of a controller that changes something, as it is sent."""
         self.refused: Callable[[Resource, Key], None] = lambda resource, key: None
@@ -198,7 +200,7 @@ class Store:
         await self.reach(verb, resource, name, body)
         after_s = self.late(verb, resource, name)
         if after_s is not None:
-            asyncio.get_running_loop().call_later(after_s, self._arrive_late, verb, arrive)
+            asyncio.get_running_loop().call_later(after_s, self._arrive_late, verb, arrive, after_s)
             raise errors.Unavailable("no answer in time")
         stored = arrive(verb)
         lost = self.lost(verb, resource, name, body)
@@ -214,10 +216,12 @@ class Store:
         if error is not None:
             raise error
 
-    def _arrive_late(self, verb: str, arrive: Callable[[str], Object]) -> None:
+    def _arrive_late(self, verb: str, arrive: Callable[[str], Object], after_s: float) -> None:
         # Routes have no resourceVersion to guard them: what is wrong with a late one, the next pass puts right.
+        self.late_by_s = after_s
         with contextlib.suppress(errors.ClusterError):  # nobody hears it
             arrive(LATE_STATUS if verb == "status" else "" if verb == "annotate" else verb)
+        self.late_by_s = 0.0
 
     def _arrive(
         self, verb: str, resource: Resource, key: Key, patch: Object, resource_version: str, uid: str | None
