@@ -215,17 +215,19 @@ def _refusal_notes(claim: Claim, scheduled: Scheduled | None, status: ModelClaim
 
 
 def _write_if_different(claim: Claim, status: ModelClaimStatus, notes: list[Note], draft: Draft) -> None:
-    if status is claim.status or status == claim.status:
+    """Also one that says the same, as long as a write may have put the claim where it is not seen: the answer tells."""
+    is_unsure = bool(claim.unsure_pods)
+    if not is_unsure and (status is claim.status or status == claim.status):
         for note in notes:
             draft.note(claim, note)
         return
     now_s, written_s = draft.now.monotonic_s, draft.claim_memory(claim).written_s
     only_counted = status.model_copy(update={"candidates": claim.status.candidates}) == claim.status
-    if only_counted and now_s < written_s + ROUND_S:
+    if only_counted and not is_unsure and now_s < written_s + ROUND_S:
         draft.wake_at(written_s + ROUND_S)
         return
     draft.remember_claim(claim, written_s=now_s)
-    is_record = status.instances != claim.status.instances
+    is_record = is_unsure or status.instances != claim.status.instances
     draft.steps.append(WriteStatus(claim_ref(claim), status, tuple(notes), is_record))
 
 

@@ -102,6 +102,11 @@ class Draft:
     wake_at_s: float | None = None
     wake_pods_at_s: dict[str, float] = field(default_factory=dict)
     """Pod name → when."""
+    _unsure_pods: frozenset[str] = field(init=False)
+    """Names of Pods where somebody may be recorded that is not seen there."""
+
+    def __post_init__(self) -> None:
+        self._unsure_pods = frozenset(pod for claim in self.fleet.claims for pod in claim.unsure_pods)
 
     def claim_memory(self, claim: Claim) -> ClaimMemory:
         """What is remembered of the claim."""
@@ -129,10 +134,11 @@ class Draft:
         return pod.busy_since_s is None and not pod.reading.is_pending and pod.uid not in self.asked
 
     def is_settled(self, account: Account) -> bool:
-        """Whether everything recorded on the card is acknowledged (no status write of a claim on it is under way), and
-        nobody there has been asked to stop: what a leaver had is given away once it has left."""
+        """Whether everything recorded on the card is acknowledged (no status write of a claim on it is under way, and
+        none that may have put another claim there), and nobody there has been asked to stop: what a leaver had is given
+        away once it has left."""
         uid = account.pod.uid
-        return not any(
+        return account.pod.name not in self._unsure_pods and not any(
             s.claim.is_writing or (s.claim.is_deleting and uid in self.claim_memory(s.claim).asked_to_stop)
             for s in account.sittings
         )

@@ -54,7 +54,9 @@ def seating(fleet: Fleet, memory: Memory, now_s: float) -> dict[str, tuple[tuple
 
 
 def _is_at_rest(claim: Claim, fleet: Fleet) -> bool:
-    is_known = claim.has_finalizer and not claim.is_deleting and is_seated(claim.status.instances)
+    is_known = (
+        claim.has_finalizer and not (claim.is_deleting or claim.unsure_pods) and is_seated(claim.status.instances)
+    )
     if not is_known or any(i.pod not in fleet.pods for i in claim.status.instances):
         return False
     pods = {i.pod for i in claim.status.instances}
@@ -63,7 +65,7 @@ def _is_at_rest(claim: Claim, fleet: Fleet) -> bool:
 
 def _is_waiting(claim: Claim, memory: Memory, now_s: float) -> bool:
     """Whether it has been told why it has no place, and nothing but time or room that comes free changes that."""
-    if claim.status.instances or claim.is_writing or claim.is_deleting:
+    if claim.status.instances or claim.is_writing or claim.is_deleting or claim.unsure_pods:
         return False
     wait = memory.claims[claim.uid].wait if claim.uid in memory.claims else None
     return bool(claim.engine_error) or claim.seat is None or (wait is not None and now_s < wait.until_s)

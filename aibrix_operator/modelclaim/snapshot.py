@@ -69,6 +69,11 @@ class Claim:
         return self.seat is not None and not self.engine_error and not self.is_deleting
 
     @property
+    def unsure_pods(self) -> frozenset[str]:
+        """Pods on which only writes of which nobody knows whether they were done would have recorded it."""
+        return frozenset(i.pod for i in self.unsure_instances) - {i.pod for i in self.status.instances}
+
+    @property
     def age_key(self) -> tuple[datetime, str]:
         """Oldest first; equal ages by name."""
         return self.created_at, self.name

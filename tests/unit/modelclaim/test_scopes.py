@@ -39,6 +39,10 @@ def test_claims_are_listed_by_the_pod_they_are_on():
             make_claim("b", make_instance(), is_writing=True, writing_instances=(make_instance(pod="warm-1"),)),
             id="its record is being replaced",
         ),
+        pytest.param(
+            make_claim("b", make_instance(), unsure_instances=(make_instance(pod="warm-1"),)),
+            id="its record may have been replaced",
+        ),
     ],
 )
 def test_a_claim_on_its_way_makes_every_pass_a_whole_one(claim):
@@ -48,6 +52,11 @@ def test_a_claim_on_its_way_makes_every_pass_a_whole_one(claim):
 def test_a_claim_that_was_told_why_it_waits_makes_none():
     assert seating(make_claim("b"), memory=Memory(claims=WAITING)) == {}
     assert seating(make_claim("b", seat=None)) == {}
+
+
+def test_a_claim_that_waits_and_may_have_been_recorded_makes_every_pass_a_whole_one():
+    unsure = make_claim("b", unsure_instances=(make_instance(),))
+    assert seating(unsure, memory=Memory(claims=WAITING)) is None
 
 
 def test_a_claim_whose_wait_is_over_makes_every_pass_a_whole_one():

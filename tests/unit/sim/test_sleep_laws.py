@@ -6,20 +6,14 @@ import pytest
 from simulated import CARD_24, GIB, model
 from sleepers import claim_uid, lending, policy, seat_asleep
 
-from aibrix_operator.cluster.resource import MODEL_CLAIMS
+from aibrix_operator.api import names
+from aibrix_operator.api.route import Route, RouteState
+from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.runtime_api.outcome import Unknown
 from aibrix_operator.sim import loop
 from aibrix_operator.sim.order_laws import MadeFor
-from aibrix_operator.api import names
-from aibrix_operator.api.route import Route, RouteState
-from aibrix_operator.cluster.resource import PODS
-from aibrix_operator.runtime_api import wire
-from aibrix_operator.runtime_api.client import base_url
-from aibrix_operator.sim import loop
-from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
-from aibrix_operator.sim.world import LawBroken, SimulatedCluster
 from aibrix_operator.sim.world import NAMESPACE, LawBroken, SimulatedCluster
 
 WARM_0 = base_url("10.0.0.1")
@@ -145,6 +139,8 @@ def test_a_sleep_beside_another_is_caught_unless_that_one_came_to_nothing(was_se
         await sleep(cluster, "a")
 
     assert ("while busy is on its way there" in broken_by(beside_another)) is not was_sent
+
+
 @pytest.mark.parametrize(("comes_to_nothing", "is_caught"), [(False, True), (True, False)])
 def test_room_that_is_made_for_a_claim_is_dealt_to_nobody_else_unless_the_sleep_comes_to_nothing(
     comes_to_nothing, is_caught
