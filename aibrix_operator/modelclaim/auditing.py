@@ -10,7 +10,8 @@ from aibrix_operator.modelclaim.snapshot import Fleet
 def broken_laws(fleet: Fleet) -> dict[str, str]:
     """Pod name → a sentence, for cards whose records and footprints sum to more than they have; empty when all is well.
 
-    A card on which a write is under way is passed over: which of the two records counts is not known yet. So is one
+    A card on which a write is under way is passed over: which of the two records counts is not known yet. So is one for
+    which a write failed and is tried again: the API server may let nobody put right what another hand wrote. And one
     with a claim that was declared anew (only ``perGPU`` can change, and a generation counts it): its user may have
     raised the sum past the card, and then nobody is evicted for it. And one with a sleeper whose seat was given away
     and is charged again, since its pool lends no more, it can no longer be measured, or it came back awake after a
@@ -20,7 +21,7 @@ def broken_laws(fleet: Fleet) -> dict[str, str]:
     """
     found = {}
     for pod, account in open_accounts(fleet).items():
-        is_ours = not any(s.claim.is_writing or s.claim.generation > 1 for s in account.sittings)
+        is_ours = not any(s.claim.is_writing or s.claim.is_retrying or s.claim.generation > 1 for s in account.sittings)
         if account.plan_card is None or not is_ours or _was_lent(account):
             continue
         if account.plan_card.usable_bytes < account.pod.reading.largest_bytes:

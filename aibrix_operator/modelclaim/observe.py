@@ -91,6 +91,8 @@ def _claims(bodies: Iterable[Object], world: World, complain: Complain) -> list[
         if world.api_steps.in_flight(("claim", claim.uid)) is not None:
             writing = world.writing.get(claim.uid, claim.status.instances)
             claim = dataclasses.replace(claim, is_writing=True, writing_instances=writing)
+        if world.is_retrying(("claim", claim.uid)):
+            claim = dataclasses.replace(claim, is_retrying=True)
         unsure = world.unsure.get(claim.uid)
         if unsure is not None and unsure.resource_version == claim.resource_version:
             claim = dataclasses.replace(claim, unsure_instances=unsure.instances)

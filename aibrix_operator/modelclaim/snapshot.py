@@ -51,6 +51,8 @@ class Claim:
     """A write of ours to this object is under way: nothing more is decided for it until it is answered."""
     writing_instances: tuple[Instance, ...] = ()
     """What that write would record. It is charged beside ``status.instances``, since either may turn out true."""
+    is_retrying: bool = False
+    """The last write of ours to this object failed, and may be tried again at any moment."""
     unsure_instances: tuple[Instance, ...] = ()
     """What writes to this version would have recorded of which nobody knows whether they were done."""
 

@@ -39,6 +39,8 @@ API_STEPS = 32
 RUNTIME_STEPS = 512
 LEISURE = 9.0
 """Whole passes that nothing waits for come this many times their own length apart."""
+RETRIES_S = 10.0
+"""What failed is tried again within so long after its wait, or not wanted any more."""
 _COOLING = Backoff(initial_s=0.2, max_s=30.0)
 
 
@@ -227,6 +229,11 @@ class World:
         wait_s = _COOLING.delay_s(failures)
         self.cooling[lane] = _Cooling(failures, self.monotonic_s() + wait_s)
         return wait_s
+
+    def is_retrying(self, lane: Lane) -> bool:
+        """Whether its last step failed so lately that nothing says yet that nobody wants it any more."""
+        cooling = self.cooling.get(lane)
+        return cooling is not None and self.monotonic_s() <= cooling.until_s + RETRIES_S
 
     def cooling_s(self, lane: Lane) -> float:
         """For how long the lane is still left alone; 0 when it is not."""

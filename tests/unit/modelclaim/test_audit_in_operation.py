@@ -5,11 +5,13 @@ import logging
 
 import pytest
 from builders import make_claim, make_engine, make_fleet, make_instance, make_pod, make_snapshot
-from simulated import CARD_24, simulated
+from simulated import CARD_24, limits, simulated
 
 from aibrix_operator.api.modelclaim import InstancePhase
 from aibrix_operator.api.pool_policy import parse_policy
-from aibrix_operator.modelclaim import auditing, reconcile
+from aibrix_operator.cluster import errors
+from aibrix_operator.cluster.resource import MODEL_CLAIMS
+from aibrix_operator.modelclaim import auditing, reconcile, world
 from aibrix_operator.modelclaim.snapshot import Pool
 from aibrix_operator.runtime_api.wire import EnginePhase
 from aibrix_operator.sim.world import NAMESPACE
@@ -108,3 +110,30 @@ def test_a_sleeper_that_comes_back_awake_after_its_seat_was_given_away_is_no_fau
     neighbour = make_claim("b", make_instance(limit=600))
     fleet = make_fleet(sleeper, neighbour, make_pod("warm-0", make_snapshot(*engines)))
     assert bool(auditing.broken_laws(fleet)) is is_broken
+
+
+@simulated
+async def test_a_record_that_the_api_server_lets_nobody_put_right_is_no_fault_of_ours(cluster):
+    """Another hand wrote it. Each attempt is refused, and the next waits longer."""
+    await served(cluster)
+    cluster.store.fault = lambda verb, resource, name, body: errors.Unavailable("not now") if verb == "status" else None
+    object_of_a = cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, "a"]
+    forged = [instance | {"kvLimitBytes": 1 << 40} for instance in object_of_a["status"]["instances"]]
+    cluster.store.change(MODEL_CLAIMS, (NAMESPACE, "a"), {"status": {"instances": forged}})
+    await cluster.run(90)
+    assert counted(cluster) == 0
+    assert cluster.world.is_retrying(("claim", object_of_a["metadata"]["uid"]))
+    cluster.store.fault = lambda verb, resource, name, body: None
+    await cluster.run(60)
+    assert limits(cluster, "a")[0] < CARD_24
+
+
+@simulated
+async def test_what_failed_and_nobody_wants_any_more_is_tried_again_by_nobody(cluster):
+    lane = "claim", "uid"
+    wait_s = cluster.world.cool(lane)
+    await cluster.run(wait_s + world.RETRIES_S)
+    assert cluster.world.is_retrying(lane)
+    await cluster.run(1)
+    assert not cluster.world.is_retrying(lane)
+    assert not cluster.world.is_retrying(("claim", "another"))
