@@ -23,6 +23,7 @@ from aibrix_operator.sim.store import EPOCH, wall
 RESTARTS = 5
 LOOK_S = 1.0
 """How soon the change feed notices what a test did to an engine by setting its fields."""
+_DEAD = frozenset({EnginePhase.FAILED, EnginePhase.RESTARTING})
 _TIMED = frozenset({EnginePhase.BOOTING, EnginePhase.RESTARTING, EnginePhase.STOPPING})
 Call: TypeAlias = tuple[str, str, int, str]
 """(action, model, bytes or 0, operation id or "")."""
@@ -245,10 +246,10 @@ class SimulatedRuntime:
         return Done(wire.ActivateResponse(model_name=engine.model, port=engine.port))
 
     def deactivate(self, model: str) -> Outcome[wire.DeactivateResponse]:
-        """Stop an engine; unknown ones are fine."""
+        """Stop an engine; unknown ones are fine. One without a process has nothing that takes time to exit."""
         engine = self.engines.get(model)
         if engine is not None:
-            if self.stop_s <= 0:
+            if self.stop_s <= 0 or engine.phase in _DEAD:
                 del self.engines[model]
             else:
                 now_s = asyncio.get_running_loop().time()
@@ -385,7 +386,7 @@ def _state_now(engine: SimulatedEngine, clock_off_s: float) -> wire.ModelState:
         ipc_name=engine.request.ipc_name or "",
         phase=engine.phase,
         ready=is_active or (engine.is_ready_early and engine.phase is EnginePhase.BOOTING),
-        alive=engine.phase not in (EnginePhase.FAILED, EnginePhase.RESTARTING),
+        alive=engine.phase not in _DEAD,
         restart_count=engine.restart_count,
         last_error=engine.last_error,
         last_transition=EPOCH + timedelta(seconds=engine.since + clock_off_s),
