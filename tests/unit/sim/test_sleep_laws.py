@@ -96,7 +96,7 @@ def test_a_request_that_stayed_on_its_pod_is_one_more_once_it_was_served(was_ser
 
 def test_room_that_a_claim_was_placed_in_and_lost_again_is_nobodys():
     async def loses_its_record(cluster):
-        cluster.laws.made_for["warm-0"] = MadeFor(claim_uid(cluster, "a"), cluster.now_s())
+        cluster.laws.made_for["warm-0"] = MadeFor(claim_uid(cluster, "a"), model("sleeper"), cluster.now_s())
         version = cluster.store.objects[MODEL_CLAIMS.plural, NAMESPACE, "a"]["metadata"]["resourceVersion"]
         await cluster.store.patch_status(MODEL_CLAIMS, NAMESPACE, "a", {"instances": None}, version)
         assert cluster.laws.made_for == {}
@@ -181,10 +181,11 @@ def test_a_sleeper_is_promised_what_it_holds_where_its_seat_was_given_away(lends
 
     async def look(cluster):
         cluster.set_policy(lending() if lends else policy(sleepAfterSeconds=3600))
-        cluster.laws.lent_s = float("-inf")  # the controller has known it for long
         instance = cluster.status("sleeper").instances[0].model_copy(update={"kv_limit_bytes": record})
         written = {"status": {"instances": [instance.model_dump(mode="json", by_alias=True)]}}
         cluster.store.change(MODEL_CLAIMS, (NAMESPACE, "sleeper"), written)
+        cluster.laws.lent_s = float("-inf")  # the controller has known it for long
+        cluster.laws.by_hand.clear()
         found.append(cluster.laws._promised("warm-0", "10.0.0.1"))
 
     broken_by(look)
