@@ -216,10 +216,10 @@ def rightful_records(account: Account) -> dict[str, int]:
         # One that came back has the whole card as its limit until it takes another: that bounds nobody's 1 TiB.
         if dividing.is_held(sitting) and limit >= 0 and (is_ours or limit < usable_bytes):
             # What it maps past its limit is kept for it if we promised that. What another hand wrote never was, and
-            # would be more than there is together with its neighbours' limits. A sleeper that is held below its floor
-            # gave its seat away while its pool let it, and has yet to find room for it.
-            has_given = sitting.is_asleep and limit < floor
-            least = sitting.mapped_bytes if has_given else occupant.keep_bytes if is_ours else floor
+            # would be more than there is together with its neighbours' limits. A sleeper that is held to nothing gave
+            # its seat away while its pool let it, and has yet to find room for it.
+            has_given = sitting.is_asleep and limit == 0
+            least = 0 if has_given else occupant.keep_bytes if is_ours else floor
             records[occupant.claim] = min(record, max(limit, least))
         elif is_beyond_card(account, sitting):
             unbounded.append(occupant)

@@ -72,9 +72,10 @@ def test_a_sleeper_that_lent_its_seat_counts_as_what_it_holds():
     assert rightful(LENDS, a=(1000, 9000, DOWN), b=(100, 9000, asleep)) == {"a": 850}
 
 
-def test_a_sleeper_that_is_held_below_its_floor_is_promised_no_seat_again():
+def test_a_sleeper_that_is_held_to_nothing_is_promised_no_seat_again():
     """Its pool lent its seat, and lends no more: what it gave away is its neighbour's."""
     asleep = {"phase": EnginePhase.SLEEPING}
     assert rightful(a=(0, 9000, asleep), b=(850, 850, UP)) == {"a": 0}
-    assert rightful(a=(0, 900, asleep | {"mapped": 20}), b=(850, 850, UP)) == {"a": 20}
+    assert rightful(a=(0, 900, asleep | {"mapped": 20}), b=(850, 850, UP)) == {"a": 0}
+    assert rightful(a=(80, 9000, asleep), b=(700, 700, UP)) == {"a": 100}, "its user declared more since"
     assert rightful(a=(100, 9000, asleep), b=(700, 700, UP)) == {"a": 100}
