@@ -38,7 +38,7 @@ def place_waiting(draft: Draft, found: Findings) -> None:
         if claim.uid in draft.adopted or claim.uid in draft.awaited:
             _adopt(claim, draft, found)
             continue
-        if claim.name in pending or (claim.status.instances and not moving.is_moving(claim)):
+        if claim.name in pending or (claim.status.instances and not claim.is_moving):
             continue
         if any(found.instances[i.pod].get(claim.uid, i).phase is not i.phase for i in claim.status.instances):
             continue  # its move was just called off
@@ -60,6 +60,7 @@ def _adopt(claim: Claim, draft: Draft, found: Findings) -> None:
         draft.steps.append(SetFinalizer(claim_ref(claim), present=True))
     else:
         pod = draft.fleet.pods[draft.adopted[claim.uid].pod]
+        cards.deal_again(pod, draft)  # its record may have been more than its engine is held to
         draft.remember_claim(claim, wait=None, refusal=None, turn_until_s=None, started_on=frozenset({pod.uid}))
 
 

@@ -9,11 +9,11 @@ from aibrix_operator.ledger import audit, figures
 from aibrix_operator.ledger import division as ledger_division
 from aibrix_operator.ledger.card import Occupant
 from aibrix_operator.ledger.division import CannotDivide, Held, RoundVerdict
-from aibrix_operator.modelclaim import dividing, moving
+from aibrix_operator.modelclaim import dividing
 from aibrix_operator.modelclaim.accounts import Account, Sitting, by_claim
 from aibrix_operator.modelclaim.dividing import Progress
 from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, pod_ref
-from aibrix_operator.modelclaim.memory import CardMemory, Cause, Division
+from aibrix_operator.modelclaim.memory import CardMemory, Cause, Division, Stage
 from aibrix_operator.modelclaim.snapshot import Pod
 from aibrix_operator.modelclaim.steps import EventType, Note, SetLimits
 from aibrix_operator.runtime_api import wire
@@ -58,10 +58,10 @@ def _remember_newcomer(account: Account, draft: Draft) -> None:
         return
     claim = next((c for c in draft.fleet.claims if c.name == division.newcomer), None)
     if claim is None or claim.is_deleting or claim.seat is None or claim.seat != division.newcomer_seat:
-        draft.remember_card(account.pod, division=None)
+        drop(account.pod, draft)
     elif claim.name not in by_claim(account):
-        if claim.status.instances and not moving.is_moving(claim):
-            draft.remember_card(account.pod, division=None)  # a write that was thought lost has placed it elsewhere
+        if claim.status.instances and not claim.is_moving:
+            drop(account.pod, draft)  # a write that was thought lost has placed it elsewhere
         else:
             draft.newcomers[account.pod.name] = Occupant(claim.name, claim.seat)
 
@@ -73,17 +73,26 @@ def continue_divisions(draft: Draft, records: dict[str, tuple[str, int]]) -> Non
         if division is None:
             continue
         if account.hole:
-            _drop(account, draft)
+            drop(account.pod, draft)
         elif account.card is not None and draft.is_free(account.pod) and draft.is_settled(account):
             if _is_outdated(account, division, draft):
-                _drop(account, draft)
+                drop(account.pod, draft)
             else:
                 apply(account, division, dividing.advance(account, division), draft, records)
 
 
-def _drop(account: Account, draft: Draft) -> None:
-    draft.remember_card(account.pod, division=None)
-    draft.newcomers.pop(account.pod.name, None)
+def drop(pod: Pod, draft: Draft) -> None:
+    """Give a division up that has not come to its end. What it has taken from anybody is dealt again."""
+    draft.newcomers.pop(pod.name, None)
+    draft.remember_card(pod, division=None)
+    deal_again(pod, draft)
+
+
+def deal_again(pod: Pod, draft: Draft) -> None:
+    """Have the card divided for the composition that it was divided for last: its records are others than were dealt
+    then, and limits that are as recorded give no round a cause."""
+    if draft.card_memory(pod).divided_for is not None:
+        draft.remember_card(pod, divided_for=frozenset())
 
 
 def _is_outdated(account: Account, division: Division, draft: Draft) -> bool:
@@ -161,6 +170,8 @@ def _failed(account: Account, division: Division, error: str, draft: Draft) -> N
         pod, division=None, failures=in_a_row, last_failure_s=now_s, next_round_s=now_s + ROUND_S, short=frozenset()
     )
     draft.wake_pod_at(pod, now_s + ROUND_S)
+    if division.stage is not Stage.SHRINKING:
+        deal_again(pod, draft)  # records may have fallen, and nobody is given back more than is recorded
     if division.newcomer:
         draft.remember_card(pod, undividable=error, undividable_until_s=now_s + ROUND_S)
         draft.newcomers.pop(pod.name, None)
@@ -194,8 +205,8 @@ def _put_right(account: Account, draft: Draft, records: dict[str, tuple[str, int
     rightful = rightful_records(account) if records_overdraw(account) else {}
     _tell_beyond_card(account, rightful, draft)
     records |= {claim: (account.pod.name, record) for claim, record in rightful.items()}
-    if rightful:  # what was dealt for this composition is taken back: it is dealt again
-        draft.remember_card(account.pod, divided_for=frozenset())
+    if rightful:
+        deal_again(account.pod, draft)
     return bool(rightful)
 
 

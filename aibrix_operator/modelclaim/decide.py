@@ -194,7 +194,7 @@ def _scheduled(claim: Claim, instances: list[Instance], draft: Draft, found: Fin
         sitting = next((s for s in account.sittings if s.claim.uid == claim.uid), None)
         if sitting is not None and starting.has_started(sitting, draft, account.pod.uid):
             return Scheduled(True, Reason.PLACED, f"placed on pod {instance.pod}")
-    if instances and not moving.is_moving(claim):
+    if instances and not claim.is_moving:
         return None
     return found.scheduled.get(claim.uid) or draft.claim_memory(claim).refusal
 
@@ -204,7 +204,7 @@ def _refusal_notes(claim: Claim, scheduled: Scheduled | None, status: ModelClaim
     notes = []
     if scheduled is not None and not scheduled.status and not publish.is_same_scheduled(claim, scheduled):
         kind = EventType.NORMAL if scheduled.reason is Reason.MAKING_ROOM else EventType.WARNING
-        reason = Reason.RESCHEDULE_PENDING if moving.is_moving(claim) else scheduled.reason
+        reason = Reason.RESCHEDULE_PENDING if claim.is_moving else scheduled.reason
         notes.append(Note(kind, reason, scheduled.message))
     if start_error:
         notes.append(Note(EventType.WARNING, Reason.ACTIVATE_FAILED, start_error))

@@ -69,7 +69,8 @@ class CardMemory:
 
     division: Division | None = None
     divided_for: Composition | None = None
-    """What the card was last divided for; None after a restart. Rebuilt by the first division or round."""
+    """What the card was last divided for; None after a restart, empty where what was dealt then is gone. Rebuilt by the
+    first division or round."""
     next_round_s: float = 0.0
     round_reading: int = -1
     """Sequence of the reading that the last round was judged on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from aibrix_operator.api import names
 from aibrix_operator.api.modelclaim import Instance, InstancePhase, Reason
 from aibrix_operator.ledger.placement import Placed, Refused
+from aibrix_operator.modelclaim import cards
 from aibrix_operator.modelclaim.accounts import Account, Sitting, occupant
 from aibrix_operator.modelclaim.draft import Draft, Findings, pod_ref, sitting_of
 from aibrix_operator.modelclaim.placing import Placements
@@ -17,12 +18,6 @@ from aibrix_operator.modelclaim.steps import Deactivate, EventType, Note
 from aibrix_operator.modelclaim.waking import NO_ROOM, has_room
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.wire import EnginePhase
-
-
-def is_moving(claim: Claim) -> bool:
-    """Whether the claim has engines, and every one of them failed: it needs another Pod."""
-    instances = claim.status.instances
-    return bool(instances) and all(i.phase is InstancePhase.FAILED for i in instances)
 
 
 def cannot_move(claim: Claim) -> str:
@@ -72,11 +67,10 @@ def call_off(account: Account, sitting: Sitting, draft: Draft, found: Findings) 
     if back is None:
         return None
     found.records.pop(claim.name, None)
-    for name, other in draft.accounts.items():
+    for other in draft.accounts.values():
         division = draft.card_memory(other.pod).division
         if division is not None and division.newcomer == claim.name:
-            draft.remember_card(other.pod, division=None)
-            draft.newcomers.pop(name, None)
+            cards.drop(other.pod, draft)
     if back is InstancePhase.SLEEPING and instance.reason == Reason.NO_ROOM_TO_WAKE:
         message = f"model {claim.model} stays asleep on pod {pod.name}, whose card can take it back now"
     else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
-from aibrix_operator.api.modelclaim import Instance, ModelClaimSpec, ModelClaimStatus
+from aibrix_operator.api.modelclaim import Instance, InstancePhase, ModelClaimSpec, ModelClaimStatus
 from aibrix_operator.api.pool_policy import Lifecycle, PoolPolicy
 from aibrix_operator.ledger.card import Seat
 from aibrix_operator.modelclaim.steps import RuntimeStep
@@ -64,6 +64,12 @@ class Claim:
     @property
     def is_deleting(self) -> bool:
         return self.deleting_since is not None
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it has engines, and every one of them failed: it needs another Pod."""
+        instances = self.status.instances
+        return bool(instances) and all(i.phase is InstancePhase.FAILED for i in instances)
 
     @property
     def may_be_placed(self) -> bool:

@@ -191,6 +191,52 @@ async def test_mc22_a_record_that_cannot_be_written_leaves_the_shrink_in_force_a
     assert cluster.status("newcomer").phase == ClaimPhase.ACTIVE
 
 
+def refuse_statuses_of(cluster, claim):
+    """The API server takes no status of the claim any more."""
+
+    def refuse(verb, resource, name, body):
+        if verb == "status" and name == claim:
+            return errors.Unavailable(f"PATCH modelclaims default/{claim}: HTTP 503: not now", status=503)
+        return None
+
+    cluster.store.fault = refuse
+
+
+@simulated
+async def test_a_neighbour_gets_back_what_was_recorded_for_a_newcomer_that_goes_before_it_is_recorded(cluster):
+    runtime = cluster.add_pod("warm-0", 1000)
+    cluster.seat("neighbour", "warm-0", 300, 100, limit_bytes=700)
+    await cluster.run(15)
+    refuse_statuses_of(cluster, "newcomer")
+    cluster.apply("newcomer", "300", "100")
+    await cluster.run(1)
+    assert limits(cluster, "neighbour") == (200,)
+    cluster.delete_claim("newcomer")
+    await cluster.run(15)
+    assert limits(cluster, "neighbour") == (700,)
+    assert runtime.engines[model("neighbour")].limit_bytes == 700
+
+
+@simulated
+async def test_a_neighbour_whose_record_fell_for_a_division_that_failed_gets_it_back(cluster):
+    runtime = cluster.add_pod("warm-0", 1000)
+    for claim in ("first", "second"):
+        cluster.seat(claim, "warm-0", 100, 100, limit_bytes=400)
+    await cluster.run(15)
+    refuse_statuses_of(cluster, "second")
+    cluster.apply("newcomer", "100", "100")
+    await cluster.run(1)
+    assert limits(cluster, "first", "second") == (234, 400)
+    runtime.engines[model("second")].limit_bytes = 400  # a user's own write
+    cluster.store.fault = lambda *call: None
+    await cluster.run(5)
+    assert "KVLimitFailed" in reasons(cluster, "newcomer")
+    cluster.delete_claim("newcomer")
+    await cluster.run(15)
+    assert limits(cluster, "first", "second") == (400, 400)
+    assert [e.limit_bytes for e in runtime.engines.values()] == [400, 400]
+
+
 @pytest.mark.acceptance("23")
 @simulated
 async def test_mc23_a_grow_that_is_not_confirmed_keeps_the_placement_and_the_route_and_the_next_round_finishes_it(

@@ -68,6 +68,19 @@ async def test_who_is_wiped_on_its_way_to_sleep_serves_on_and_is_idle_from_then_
 
 
 @simulated
+async def test_an_engine_that_is_adopted_below_the_record_that_was_wiped_is_grown_again(cluster):
+    runtime = await two_served(cluster)
+    runtime.engines[model("a")].limit_bytes = 4 * GIB  # a user's own write
+    runtime.ignores_limits = True
+    await cluster.run(15)
+    runtime.ignores_limits = False
+    wipe(cluster, "a")
+    await cluster.run(25)
+    assert limits(cluster, "a", "b") == (6 * GIB, 6 * GIB)
+    assert runtime.engines[model("a")].limit_bytes == 6 * GIB
+
+
+@simulated
 async def test_who_is_called_failed_by_another_hand_serves_on_where_its_engine_runs(cluster):
     runtime = await two_served(cluster)
     cluster.delete_pod("warm-1")  # nobody could take it
