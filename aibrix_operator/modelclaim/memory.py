@@ -223,6 +223,8 @@ class ClaimMemory:
     """What its engine held the last time it was seen asleep."""
     lent_on: str = ""
     """UID of the Pod where its seat was given away as it slept, until it serves again. Rebuilt from a record of 0."""
+    put_back_s: float = float("-inf")
+    """When its engine was last asked to sleep again since it came back awake without a seat."""
     told_footprint_unknown: bool = False
     """SleepingFootprintUnknown was raised for this sleep."""
     deleting_since_s: float | None = None

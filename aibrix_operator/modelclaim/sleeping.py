@@ -128,9 +128,15 @@ def put_back(account: Account, draft: Draft) -> None:
     pod, card, snapshot = account.pod, account.beside, account.pod.reading.snapshot
     if card is None or snapshot is None or min(card.room_ever_bytes, card.room_now_bytes) >= 0:
         return
+    now_s = draft.now.monotonic_s
     for sitting in account.sittings:
         if _came_back(sitting, account, draft) and draft.is_free(pod) and may_choose(account, draft):
             assert sitting.engine is not None
+            again_s = draft.claim_memory(sitting.claim).put_back_s + ROUND_S
+            if now_s < again_s:  # it was asked to, and came to nothing
+                draft.wake_pod_at(pod, again_s)
+                continue
+            draft.remember_claim(sitting.claim, put_back_s=now_s)
             observed_ns = int(snapshot.observed_at.timestamp() * 1_000_000) * 1_000
             operation_id = f"put-back/{pod.uid}/{sitting.engine.ipc_name}/{observed_ns}"
             request = wire.SleepRequest(
@@ -149,7 +155,7 @@ def _came_back(sitting: Sitting, account: Account, draft: Draft) -> bool:
         and engine.requests_running + engine.requests_waiting == 0
         and sitting.instance.phase is InstancePhase.ACTIVATING
         and _has_lent(sitting, account.pod, draft)
-        and _can_sleep(sitting)
+        and engine.can_sleep is not False  # it has slept, whatever its kind
         and sitting.is_recorded
         and not claim.is_deleting
         and not claim.is_writing

@@ -5,6 +5,7 @@ from simulated import CARD_24, GIB, limits, model, simulated
 from sleepers import calls, lending, policy, restart, route, seat_asleep, until
 
 from aibrix_operator.api.modelclaim import ClaimPhase
+from aibrix_operator.runtime_api.outcome import Unknown
 from aibrix_operator.runtime_api.wire import EnginePhase
 
 
@@ -88,6 +89,40 @@ async def test_a_sleeper_that_kept_pages_mapped_and_crashes_is_put_to_sleep_agai
     await cluster.run(25)
     assert calls(runtime, "sleep") == [("sleep", model("lender"), 0)]
     assert runtime.engines[model("lender")].phase is EnginePhase.SLEEPING
+
+
+@pytest.mark.parametrize(("word", "sleeps"), [(None, 1), (False, 0)], ids=["an older runtime", "it says it cannot"])
+@simulated
+async def test_a_sleeper_of_another_kind_can_sleep_again_unless_its_runtime_denies_it(cluster, word, sleeps):
+    runtime = cluster.add_pod("warm-0", CARD_24)
+    cluster.set_policy(lending())
+    cluster.apply("lender", "12Gi", "1Gi", engine="sglang")
+    await until(cluster, lambda: cluster.status("lender").phase == ClaimPhase.ACTIVE, 20)
+    runtime.sleep(model("lender"), GIB)  # somebody puts it to sleep at its own API
+    cluster.apply("guest", "16Gi", "1Gi")
+    await until(cluster, lambda: cluster.status("guest").phase == ClaimPhase.ACTIVE, 20)
+    runtime.engines[model("lender")].can_sleep = word
+    runtime.crash(model("lender"), 2.0)
+    await cluster.run(25)
+    assert calls(runtime, "sleep") == [("sleep", model("lender"), 0)] * sleeps
+    assert (cluster.status("lender").phase == ClaimPhase.SLEEPING) == bool(sleeps)
+
+
+@simulated
+async def test_a_sleep_that_comes_to_nothing_is_asked_for_again_each_round(cluster):
+    runtime = await a_lender_and_a_guest(cluster)
+    asleep_before = len(calls(runtime, "sleep"))
+
+    async def no_answer(call):
+        return Unknown("no answer") if call[0] == "sleep" else None
+
+    runtime.before_call = no_answer
+    wake_by_hand(runtime)
+    await cluster.run(28)
+    assert len(calls(runtime, "sleep")) - asleep_before in (2, 3)
+    runtime.before_call = None
+    await cluster.run(10)
+    assert cluster.status("lender").phase == ClaimPhase.SLEEPING
 
 
 @pytest.mark.parametrize("between", [set_reserving, restart], ids=["its pool lends no more", "a restart"])

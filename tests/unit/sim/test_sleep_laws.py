@@ -62,6 +62,20 @@ def test_a_route_that_arrived_once_more_is_held_against_a_sleep_once_it_can_be_k
         await sleep(cluster, "a")
 
     assert ("while it is on the route" in broken_by(routed_by_a_late_write)) is is_caught
+@pytest.mark.parametrize("has_slept", [False, True])
+def test_a_sleep_of_an_engine_of_another_kind_is_caught_unless_it_has_slept(has_slept):
+    async def of_another_kind(cluster):
+        cluster.apply("other", "1Gi", "1Gi", engine="sglang")
+        await cluster.run(15)
+        runtime = cluster.runtimes.by_ip["10.0.0.1"]
+        if has_slept:
+            runtime.sleep(model("other"), GIB)
+            await cluster.run(15)
+            runtime.wake(model("other"))
+            await cluster.run(15)
+        await sleep(cluster, "other")
+
+    assert ("is no vLLM engine" in broken_by(of_another_kind)) != has_slept
 
 
 def test_a_wake_that_nobody_asked_for_is_caught():
