@@ -35,7 +35,7 @@ class SleepLaws(Laws):
     """(Pod UID, claim UID, request) → ids of the wakes that were sent for it."""
     served: set[tuple[str, str]] = field(default_factory=set)
     """(address, claim UID) of engines that were seen awake since they were last woken."""
-    slept: set[tuple[str, str]] = field(default_factory=set)
+    able: set[tuple[str, str]] = field(default_factory=set)
     """(address, claim UID) of engines that were seen asleep, and so can sleep."""
     request_lasts_s: float = REQUEST_LASTS_S
     lent_s: float = float("-inf")
@@ -64,7 +64,7 @@ class SleepLaws(Laws):
             if engine.claim_ref is not None and engine.phase is EnginePhase.ACTIVE:
                 self.served.add((ip, engine.claim_ref.uid))
             if engine.claim_ref is not None and engine.phase is EnginePhase.SLEEPING:
-                self.slept.add((ip, engine.claim_ref.uid))
+                self.able.add((ip, engine.claim_ref.uid))
 
     def called(self, ip: str, request: wire.Request) -> None:
         """A call that changes something arrives at a runtime."""
@@ -87,7 +87,7 @@ class SleepLaws(Laws):
         """No request is lost by a sleep, and one engine of a card sleeps or wakes at a time."""
         name = pod["metadata"]["name"]
         engines = [e for t in told if (e := t.engine_of(claim)) is not None]
-        has_slept = (address_of(pod), claim.uid) in self.slept
+        has_slept = (address_of(pod), claim.uid) in self.able
         if claim.spec.engine != "vllm" and not has_slept and not any(e.can_sleep for e in engines):
             self._break(f"{claim.name} on {name} is put to sleep, is no vLLM engine, and nothing says that it can")
         if route_state(pod, claim) is RouteState.ACTIVE and not self._is_told_late(pod):
