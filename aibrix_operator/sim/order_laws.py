@@ -165,7 +165,7 @@ class OrderLaws(SleepLaws):
                 continue
             engines = [t.engine_of(after) for t in recent]
             record, record_before = instance.kv_limit_bytes, 0 if earlier is None else earlier.kv_limit_bytes
-            is_adopted = earlier is None and bool(engines) and all(e is not None for e in engines)
+            is_adopted = earlier is None and any(e is not None for e in engines)
             if record > record_before and not is_adopted:
                 self._check_strangers(instance.pod, ip, f"{after.name} is given more")
                 self._check_kept_for_another(instance.pod, ip, after)
