@@ -77,7 +77,7 @@ class Known:
     gone_s: dict[str, float] = field(default_factory=dict)
     """UID of a claim that is gone → since when."""
     moved_s: dict[str, float] = field(default_factory=dict)
-    """Pod address → when it became another Pod's."""
+    """Pod address → when it became another Pod's; minus infinity for its first."""
     annotated_s: dict[str, float] = field(default_factory=dict)
     """Pod UID → when somebody else last changed its annotations."""
     delay_s: float = 0.0

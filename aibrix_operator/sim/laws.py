@@ -60,8 +60,8 @@ class Laws(Known):
             if verb in ("status", LATE_STATUS) and before is not None:
                 self._check_records(before, claim, is_late=verb == LATE_STATUS)
         if resource == PODS and old is None and new is not None:
-            if address_of(new) in self.told:
-                self.moved_s[address_of(new)] = now_s()
+            is_anothers = address_of(new) in self.moved_s  # also where the controller has not heard of that one yet
+            self.moved_s[address_of(new)] = now_s() if is_anothers else float("-inf")
         elif resource == PODS and verb == "annotate" and old is not None and new is not None:
             self._check_routes(old, new)
 
