@@ -97,9 +97,9 @@ class Reader:
             self._task.cancel()
 
     def discard(self) -> None:
-        """Forget the reading, because the runtime was written to, and read anew at once.
+        """Forget the reading, because the runtime was written to or broke off its feed, and read anew at once.
 
-        An answer on its way counts for nothing either: it may have been made before the write.
+        An answer on its way counts for nothing either: it may have been made before.
         """
         self._discards += 1
         self.reading = Reading(sequence=self.reading.sequence, largest_bytes=self.reading.largest_bytes)
@@ -186,12 +186,12 @@ class Reader:
         if _says_no_feed(outcome):
             self._do_without_feed()
         elif isinstance(outcome, Unknown) and now_s < ends_s:
-            # A connection that breaks may be the sidecar's end, or that of something between: reading tells.
+            # A connection that breaks may be the sidecar's end, or that of something between: reading tells, and until
+            # then nobody knows what is there.
             self._breaks += 1
             if self._breaks >= BREAKS_TO_GIVE_UP:
                 self._do_without_feed()
-            self._version = ""
-            self.look_again(0.0)
+            self.discard()
         else:
             self._breaks = 0
             if now_s >= ends_s or (isinstance(outcome, Done) and outcome.answer.version == since):

@@ -96,7 +96,7 @@ class Reading:
     """The last answer of a Pod's runtime.
 
     No snapshot and no error means that nothing is known now: not read yet, or discarded because we wrote to the runtime
-    since. No snapshot and an error means that it did not answer.
+    since, or it broke off its feed. No snapshot and an error means that it did not answer.
     """
 
     sequence: int = 0

@@ -347,12 +347,29 @@ async def test_a_sidecar_without_a_feed_is_asked_for_one_after_a_failure_and_now
 @in_virtual_time
 async def test_a_cut_poll_is_no_failed_reading(watched):
     await asyncio.sleep(1)
-    said = len(watched.changes)
     watched.runtimes.breaks = True
     watched.reader.look_again(0.0)
     await asyncio.sleep(2)
     assert watched.reader.reading.error == ""
+
+
+@in_virtual_time
+async def test_after_a_cut_poll_nothing_is_known_until_the_runtime_answers_and_then_a_pass_looks(watched):
+    watched.runtime.activate(REQUEST)
+    await asyncio.sleep(SOON_S)
+    said = len(watched.changes)
+
+    async def slow():
+        await asyncio.sleep(3.0)
+
+    watched.runtime.before_snapshot = slow
+    watched.runtime.restart_sidecar()
+    await asyncio.sleep(2.0)
+    assert (watched.reader.reading.snapshot, watched.reader.reading.error) == (None, "")
     assert len(watched.changes) == said
+    await asyncio.sleep(3.0)
+    assert watched.engine.model_name == "m"
+    assert len(watched.changes) == said + 1
 
 
 @in_virtual_time
