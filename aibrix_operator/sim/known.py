@@ -6,6 +6,7 @@ Every question that has a moment's grace is answered here: what was so a moment 
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,8 @@ from aibrix_operator.sim.store import EPOCH, Store, now_s, wall
 
 UNDER_WAY_S = 0.5
 """What was decided may be carried out so much later; what was true at any time since then excuses it."""
+AT_ONCE_S = 1e-3
+"""What watches tell so soon after a change is told at once: changes of one moment are told one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,8 @@ class Known:
     """Pod address → when it became another Pod's; minus infinity for its first."""
     annotated_s: dict[str, float] = field(default_factory=dict)
     """Pod UID → when somebody else last changed its annotations."""
-    delay_s: float = 0.0
-    """The last delay of watches, under which changes are on their way until ``delayed_until_s``."""
-    delayed_until_s: float = float("-inf")
+    on_their_way: list[tuple[float, float]] = field(default_factory=list)
+    """(when it was made, when watches tell of it) of the changes that are told late, oldest first."""
     deaf_since: dict[str, float] = field(default_factory=dict)
     """Operator whose watches bring nothing → since when."""
     deaf_before: tuple[float, float] = (0.0, float("-inf"))
@@ -168,13 +170,13 @@ class Known:
         """How long ago something may have changed without the controller's knowledge: a write that arrives late was
         decided before it was sent."""
         sent_s = now_s() - self.store.late_by_s
-        is_delayed = sent_s <= self.delayed_until_s + UNDER_WAY_S
+        first = bisect.bisect_left(self.on_their_way, sent_s - UNDER_WAY_S, key=_told_s)
+        made_s = self.on_their_way[first][0] if first < len(self.on_their_way) else sent_s
         deaf_from_s, deaf_to_s = self.deaf_before
-        since_s = min(self.deaf_since.values(), default=sent_s)
+        since_s = min([sent_s, made_s, *self.deaf_since.values()])
         if sent_s <= deaf_to_s + UNDER_WAY_S:
             since_s = min(since_s, deaf_from_s)
-        unheard_s = max(self.store.watch_delay_s, self.delay_s if is_delayed else 0.0, sent_s - since_s)
-        return UNDER_WAY_S + self.store.late_by_s + unheard_s
+        return UNDER_WAY_S + now_s() - since_s
 
     def went_deaf(self, operator: str) -> None:
         """The operator hears of no change from now on, nor of those that were on their way."""
@@ -206,6 +208,13 @@ class Known:
     def _was_recorded(self, model: str, pod: str) -> bool:
         """Whether a claim of that model was recorded on the Pod a moment ago: another hand may have changed that."""
         return any(c.model == model and c.instance_on(pod) for c in self._versions_of_late())
+
+    def _records_of_late(self, uid: str, pod: str) -> set[int]:
+        """Other records of the claim on the Pod that the controller may go by: another hand may have changed it since.
+        None at all is not one of them, since it would allow every limit.
+        """
+        versions = (c.instance_on(pod) for c in self._versions_of_late() if c.uid == uid)
+        return {i.kv_limit_bytes for i in versions if i is not None and i.kv_limit_bytes}
 
     def _versions_of_late(self) -> Iterator[Claim]:
         """All versions of all claims that the controller may go by, also of claims that are gone."""
@@ -287,3 +296,7 @@ def address_of(pod: Object) -> str:
 
 def _microseconds(snapshot: wire.Snapshot) -> int:
     return (snapshot.observed_at - EPOCH) // timedelta(microseconds=1) + int(EPOCH.timestamp()) * 1_000_000
+
+
+def _told_s(change: tuple[float, float]) -> float:
+    return change[1]

@@ -16,7 +16,7 @@ from aibrix_operator.api.route import Route, RouteError, RouteState, parse_route
 from aibrix_operator.cluster.resource import MODEL_CLAIMS, PODS, Object, Resource
 from aibrix_operator.modelclaim.snapshot import Claim
 from aibrix_operator.runtime_api import wire
-from aibrix_operator.sim.known import Known, address_of, annotations_of
+from aibrix_operator.sim.known import AT_ONCE_S, Known, address_of, annotations_of
 from aibrix_operator.sim.store import LATE_STATUS, now_s, wall
 
 DRAIN_S = 5.0
@@ -37,8 +37,8 @@ class Laws(Known):
 
     def changed(self, verb: str, resource: Resource, old: Object | None, new: Object | None) -> None:
         """The store took a change; ``verb`` is empty when it was not the controller's."""
-        if self.store.watch_delay_s:
-            self.delay_s, self.delayed_until_s = self.store.watch_delay_s, now_s() + self.store.watch_delay_s
+        if (told_s := self.store.told_s()) > now_s() + AT_ONCE_S:
+            self.on_their_way.append((now_s(), told_s))
         if (
             resource == PODS
             and not verb
@@ -138,7 +138,9 @@ class Laws(Known):
             if instance is None and self._was_recorded(claim.model, pod):
                 continue  # its namesake was, and that this one took its place is not known yet
             record = 0 if instance is None else instance.kv_limit_bytes
-            if not any(_may_serve(told.engine_of(claim), route, record) for told in self._recent(ip)):
+            records = {record, *self._records_of_late(claim.uid, pod)}
+            engines = [told.engine_of(claim) for told in self._recent(ip)]
+            if not any(_may_serve(e, route, r) for e in engines for r in records):
                 self._break(
                     f"law 3: {name} is routed to {pod}:{route.port}, and the last reading does not show its engine "
                     f"ready there within its limit of {record}"

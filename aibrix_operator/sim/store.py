@@ -284,10 +284,13 @@ class Store:
         self.changed("", resource, old, None)
         self._tell(resource, Change.DELETED, old, None)
 
+    def told_s(self) -> float:
+        """When watches tell of a change that is made now: never before an earlier one, since they keep the order."""
+        return max(now_s() + self.watch_delay_s, self._last_told_s + 1e-9)
+
     def _tell(self, resource: Resource, change: Change, old: Object | None, new: Object | None) -> None:
         loop = asyncio.get_running_loop()
-        # Never before an earlier change: a watch keeps the order.
-        self._last_told_s = max(loop.time() + self.watch_delay_s, self._last_told_s + 1e-9)
+        self._last_told_s = self.told_s()
         for on_event, context in self._watchers.get(resource.plural, ()):
             loop.call_at(self._last_told_s, on_event, change, old, new, context=context)
 

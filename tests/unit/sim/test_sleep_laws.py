@@ -62,6 +62,8 @@ def test_a_route_that_arrived_once_more_is_held_against_a_sleep_once_it_can_be_k
         await sleep(cluster, "a")
 
     assert ("while it is on the route" in broken_by(routed_by_a_late_write)) is is_caught
+
+
 @pytest.mark.parametrize("has_slept", [False, True])
 def test_a_sleep_of_an_engine_of_another_kind_is_caught_unless_it_has_slept(has_slept):
     async def of_another_kind(cluster):
