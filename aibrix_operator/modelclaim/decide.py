@@ -26,7 +26,7 @@ from aibrix_operator.modelclaim import (
     starting,
     waking,
 )
-from aibrix_operator.modelclaim.accounts import Account, is_booting, open_accounts
+from aibrix_operator.modelclaim.accounts import Account, Sitting, is_booting, is_serving, open_accounts
 from aibrix_operator.modelclaim.draft import BOOT_PACE_S, ROUND_S, Draft, Findings, claim_ref
 from aibrix_operator.modelclaim.health import Verdict
 from aibrix_operator.modelclaim.memory import Memory, WakeRequest
@@ -74,6 +74,7 @@ def decide(fleet: Fleet, memory: Memory, now: Moment) -> tuple[Plan, Memory]:
     if fleet.is_whole:
         admitting.place_waiting(draft, found)
     cards.start_divisions(draft, found.records)
+    _look_at_fallen(draft, found)
     if fleet.is_whole:
         sleeping.watch_policies(draft)
     sleeping.apply_policies(draft)
@@ -90,27 +91,41 @@ def _look_at(account: Account, draft: Draft, found: Findings) -> None:
     if not pod.is_running:
         return
     for sitting in account.sittings:
-        claim = sitting.claim
-        if claim.is_deleting or not sitting.is_recorded:
-            continue
-        memory = draft.claim_memory(claim)
-        request = memory.wake_request
-        is_judged = account.card is not None or memory.lent_on == pod.uid
-        verdict = health.judge(sitting, pod, was_asleep=request is not None, is_judged=is_judged)
-        held_notes = starting.hold_to_record(account, sitting, verdict, draft)
-        found.notes[claim.uid] += (*held_notes, *verdict.notes)  # a limit is set before its engine is routed
-        if verdict.instance.phase is InstancePhase.SLEEPING:
-            if sitting.instance.phase is not InstancePhase.SLEEPING and not claim.is_writing:
-                found.notes[claim.uid] += sleeping.asleep_note(sitting, pod.name, draft)
-            verdict = _with_reason(verdict, request)
-        if starting.is_about_to_serve(account, sitting, verdict, draft):
-            draft.about_to_serve.add(claim.uid)
-        sleeping.watch_sleeper(account, sitting, draft)
-        found.instances[pod.name][claim.uid] = moving.call_off(account, sitting, draft, found) or verdict.instance
+        if sitting.is_recorded and not sitting.claim.is_deleting:
+            _look_at_one(account, sitting, draft, found)
     if snapshot is not None and any(is_booting(engine, snapshot) for engine in snapshot.models):
         draft.look_again(pod, BOOT_PACE_S)
         # A reading that says nothing new wakes no pass, and only a pass asks for the next early reading.
         draft.wake_pod_at(pod, draft.now.monotonic_s + BOOT_PACE_S)
+
+
+def _look_at_one(account: Account, sitting: Sitting, draft: Draft, found: Findings) -> None:
+    pod, claim = account.pod, sitting.claim
+    memory = draft.claim_memory(claim)
+    request = memory.wake_request
+    is_judged = account.card is not None or memory.lent_on == pod.uid
+    verdict = health.judge(sitting, pod, was_asleep=request is not None, is_judged=is_judged)
+    held_notes = starting.hold_to_record(account, sitting, verdict, draft)
+    found.notes[claim.uid] += (*held_notes, *verdict.notes)  # a limit is set before its engine is routed
+    if verdict.instance.phase is InstancePhase.SLEEPING:
+        if sitting.instance.phase is not InstancePhase.SLEEPING and not claim.is_writing:
+            found.notes[claim.uid] += sleeping.asleep_note(sitting, pod.name, draft)
+        verdict = _with_reason(verdict, request)
+    if starting.is_about_to_serve(account, sitting, verdict, draft):
+        draft.about_to_serve.add(claim.uid)
+    sleeping.watch_sleeper(account, sitting, draft)
+    found.instances[pod.name][claim.uid] = moving.call_off(account, sitting, draft, found) or verdict.instance
+
+
+def _look_at_fallen(draft: Draft, found: Findings) -> None:
+    """Judge again who serves and whose record falls below what its engine is held to, as it does where another hand
+    wrote it: the engine leaves the route with its record."""
+    for account in draft.accounts.values():
+        for sitting in account.sittings:
+            pod, record = found.records.get(sitting.claim.name, ("", 0))
+            if pod == account.pod.name and record < sitting.limit_in_force and is_serving(sitting):
+                instance = sitting.instance.model_copy(update={"kv_limit_bytes": record})
+                _look_at_one(account, dataclasses.replace(sitting, instance=instance), draft, found)
 
 
 def _with_reason(verdict: Verdict, request: WakeRequest | None) -> Verdict:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from simulated import CARD_24, GIB, MIB, limits, model, reasons, simulated, writes
-from sleepers import until
+from sleepers import route, until
 
 from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.outcome import NotSent, Refused
@@ -269,6 +269,23 @@ async def test_a_forged_record_of_an_engine_that_boots_falls_to_what_its_neighbo
     forge_record(cluster, "a", 1 << 40)
     await cluster.run(2)
     assert limits(cluster, "a", "b") == (20 * GIB, 20 * GIB)
+
+
+@simulated
+async def test_a_forged_record_that_falls_below_its_engines_limit_takes_the_route_along(cluster):
+    """The engine came back with the whole card as its limit, and its runtime takes no other for now."""
+    runtime = cluster.add_pod("warm-0", 80 * GIB)
+    runtime.before_call = refuse
+    cluster.seat("a", "warm-0", 20 * GIB, 4 * GIB, limit_bytes=80 * GIB, record_bytes=1 << 40)
+    cluster.seat("b", "warm-0", 20 * GIB, 4 * GIB, limit_bytes=20 * GIB)
+    await cluster.run(2)
+    published = [s[3]["status"] for s in cluster.store.writes if s[0] == "status" and s[2] == "a"]
+    records = [(s["phase"], s["instances"][0]["kvLimitBytes"]) for s in published]
+    assert records == [("Active", 1 << 40), ("Activating", 20 * GIB)]
+    assert route(cluster, "warm-0", "a")[0] == "activating"
+    runtime.before_call = None
+    await cluster.run(30)
+    assert cluster.status("a").phase == "Active"
 
 
 @simulated
