@@ -87,10 +87,12 @@ class OrderLaws(SleepLaws):
         """A runtime answered the controller."""
         SleepLaws.answered(self, ip, snapshot)
         self._look_for_trouble()
-        if snapshot is None:
-            return
         pod = next((p for p in self._pods() if address_of(p) == ip), None)
         name = "" if pod is None else pod["metadata"]["name"]
+        if snapshot is None:
+            # The last answer may have been thrown away, because it was on its way as the runtime was written to.
+            self.above_s = {key: since_s for key, since_s in self.above_s.items() if key[0] != name}
+            return
         made = self.made_for.get(name)
         for engine in snapshot.models:
             if engine.phase is EnginePhase.SLEEPING and engine.claim_ref is not None:
