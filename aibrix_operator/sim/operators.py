@@ -60,7 +60,8 @@ class SimulatedOperator:
         self.elector: Elector | None = None
         self.is_over = False
         self.is_cut_off = False
-        """Nothing of what it sends for the Lease arrives, and nobody says so."""
+        """Nothing of what it sends for the Lease arrives, and nobody says so. ``reconnect`` ends it."""
+        self._reconnected_s = float("-inf")
         self.is_deaf = False
         """Its watches are broken and it has not noticed."""
         self.missed: dict[str, Missed] = {}
@@ -93,6 +94,15 @@ class SimulatedOperator:
     def term(self) -> Term | None:
         """The term in which it leads; None when it does not, and without an election."""
         return None if self.elector is None or self.is_over else self.elector.term
+
+    @property
+    def reaches_lease(self) -> bool:
+        """Whether what it sends for the Lease arrives, and has for so long that no call that was lost holds it up."""
+        return not self.is_cut_off and self._loop_s() - self._reconnected_s >= LEASE.deadline_s
+
+    def reconnect(self) -> None:
+        """What it sends for the Lease arrives again."""
+        self.is_cut_off, self._reconnected_s = False, self._loop_s()
 
     # --- its life
 

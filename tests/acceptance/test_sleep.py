@@ -1,5 +1,8 @@
 """Idle engines sleep by their pool's policy, and whoever is used in between stays awake."""
 
+import asyncio
+import itertools
+
 import pytest
 from simulated import CARD_24, GIB, actions, limits, model, reasons, simulated
 from sleepers import calls, hear, lending, policy, route, seat_asleep, times, uid, until, when_route_turns
@@ -114,6 +117,29 @@ async def test_mc32_an_engine_whose_metrics_cannot_be_read_at_the_second_look_st
     await keep_busy(cluster, runtime, "b", 120)
     assert calls(runtime, "sleep") == []
     assert route(cluster, "warm-0", "a") == ("active", engine.port, "")
+
+
+@simulated
+async def test_a_runtime_that_is_read_anew_while_its_engine_is_on_its_way_to_sleep_brings_no_route_back(cluster):
+    """Nothing is known of the engine meanwhile, neither that it was used nor that it is idle."""
+    runtime = await two_serving(cluster)
+    await keep_busy(cluster, runtime, "b", 40)
+
+    async def slow():
+        await asyncio.sleep(2.0)
+
+    def breaks_off():
+        runtime.before_snapshot = slow
+        runtime.restart_sidecar()
+        cluster.later(1.0, lambda: cluster.patch_claim("b", {"metadata": {"labels": {"any": "change"}}}))
+
+    when_route_turns(cluster, "sleeping", breaks_off)
+    states = []
+    for _ in range(400):
+        await cluster.run(0.1)
+        states.append(route(cluster, "warm-0", "a")[0])
+    assert calls(runtime, "sleep") == [("sleep", model("a"), 0)]
+    assert [state for state, _ in itertools.groupby(states)] == ["active", "sleeping"]
 
 
 @pytest.mark.acceptance("32")

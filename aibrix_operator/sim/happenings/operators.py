@@ -35,7 +35,7 @@ async def leader_killed(stage: Stage) -> None:
     stage.tell(f"{leader.name} is killed, and comes back after {back_s:.1f} s")
 
     def is_free() -> bool:
-        return all(o in cluster.operators and not o.is_cut_off for o in others)
+        return all(o in cluster.operators and o.reaches_lease for o in others)
 
     stage.alongside(cluster.leader_laws.must_take_over(is_free))
 
@@ -51,11 +51,8 @@ def leader_cut_off(stage: Stage) -> None:
     if not leader.is_leader or leader.is_cut_off:
         return
 
-    def undo() -> None:
-        leader.is_cut_off = False
-
     leader.is_cut_off = True
-    stage.tell(f"{leader.name} cannot renew its lease for {stage.lasts(undo):.0f} s")
+    stage.tell(f"{leader.name} cannot renew its lease for {stage.lasts(leader.reconnect):.0f} s")
 
 
 @fault("held-calls", 2, needs_election=True)
@@ -70,7 +67,7 @@ def leader_calls_held(stage: Stage) -> None:
         return Later(stage.chance.uniform(*HELD_S)) if SENDER.get() is leader else None
 
     def undo() -> None:
-        leader.is_cut_off = False
+        leader.reconnect()
         for runtime in held:
             runtime.before_call = None
 

@@ -11,6 +11,7 @@ from aibrix_operator.runtime_api import wire
 from aibrix_operator.runtime_api.client import base_url
 from aibrix_operator.runtime_api.outcome import NotSent, Refused
 from aibrix_operator.sim import loop
+from aibrix_operator.sim.operators import LEASE
 from aibrix_operator.sim.sender import SENDER
 from aibrix_operator.sim.world import NAMESPACE, SimulatedCluster
 
@@ -74,6 +75,20 @@ def test_a_leader_that_cannot_renew_stops_before_the_other_begins():
                 began_s = cluster.now_s()
         cluster.check()
         assert led_until_s < began_s
+
+    simulated_pair(story)
+
+
+def test_who_was_cut_off_is_not_expected_to_lead_before_its_lost_call_is_given_up():
+    async def story(cluster):
+        standby = next(o for o in cluster.operators if not o.is_leader)
+        assert standby.reaches_lease
+        standby.is_cut_off = True
+        await cluster.run(10.0)
+        standby.reconnect()
+        assert not standby.reaches_lease
+        await cluster.run(LEASE.deadline_s)
+        assert standby.reaches_lease
 
     simulated_pair(story)
 
