@@ -300,11 +300,23 @@ class OrderLaws(SleepLaws):
             return  # the seat of one that is there no more may be what there is no room beside
         made = self.made_for.get(pod)  # a seat that is kept for another may be what there is no room beside
         waiting = [c.seat for c in self._claims() if made is not None and c.uid == made.claim_uid]
-        held = sum(seat.total_bytes for seat in waiting if seat is not None)
+        held = sum(seat.total_bytes for seat in waiting if seat is not None) + self._asked_back(pod, ip, claim)
         told = [t for t in self._recent(ip) if t.usable_bytes >= 0]
         least = self._least(pod, ip)  # what engines map past their records counts too
         if told and all(max(self._taken(pod, claim, t), least) + held <= t.usable_bytes for t in told):
             self._break(f"{claim.name} on {pod} is put back to sleep, and its card has room for it")
+
+    def _asked_back(self, pod: str, ip: str, claim: Claim) -> int:
+        """What the other sleepers there that are asked for need beside what they hold: their full seats are theirs."""
+        annotations = next((annotations_of(p) for p in self._pods() if p["metadata"]["name"] == pod), {})
+        total = 0
+        for other in self._claims():
+            engine = self.told[ip][-1].engine_of(other)
+            is_asleep = engine is not None and engine.phase is EnginePhase.SLEEPING
+            is_asked = names.wake_annotation(other.name) in annotations and other.uid != claim.uid
+            if engine is not None and is_asleep and is_asked and other.seat is not None and other.instance_on(pod):
+                total += other.seat.total_bytes - (engine.sleeping_footprint_bytes or 0)
+        return total
 
     def _check_window(self, pod: Object, ip: str, claim: Claim, request: wire.SleepRequest) -> None:
         """The pool's policy wants the sleep, and the engine has been idle for as long as it says."""

@@ -206,3 +206,15 @@ def test_a_sleeper_is_promised_what_it_holds_where_its_seat_was_given_away(lends
 
     broken_by(look)
     assert found == [(6 + 6 + 8 + 3) * GIB + promised]
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_who_is_put_back_beside_room_is_caught_unless_another_sleeper_is_asked_for(is_asked):
+    async def put_back(cluster):
+        cluster.laws.slept.add(("warm-0", claim_uid(cluster, "a")))
+        if is_asked:
+            cluster.request_wake("warm-0", "sleeper", "at")
+        request = wire.SleepRequest(model_name=model("a"), level=1, operation_id="put-back/once")
+        await cluster.runtimes.sleep(WARM_0, request)
+
+    assert ("its card has room for it" in broken_by(put_back)) is not is_asked
