@@ -127,7 +127,7 @@ def _open(pod: Pod, seated: Sequence[tuple[Claim, Instance, bool]], granted: Set
     if owed - granted:
         lent = lenders - granted
         plan_card = Card(pod.name, usable, tuple(occupant(s, pod, s.claim.uid in lent) for s in charged), held)
-        if not pod.lends_seats:
+        if not (pod.lends_seats or asked - granted):  # room that comes is first of all for who is asked for
             plan_card = _with_seats_back(plan_card, pod, [s for s in charged if s.claim.uid in lent])
     return Account(pod, sittings, has_cards, card, plan_card, strangers=strangers)
 

@@ -68,3 +68,20 @@ async def test_no_claim_is_placed_where_a_seat_is_owed(cluster):
     cluster.apply("new", "1Gi", "1Gi")
     await cluster.run(30)
     assert cluster.status("new").phase == ClaimPhase.PENDING
+
+
+@simulated
+async def test_room_that_comes_is_for_who_is_asked_for_before_an_older_seat_is_given_back(cluster):
+    cluster.add_pod("warm-0", CARD_24)
+    cluster.set_policy(lending())
+    cluster.seat("awake", "warm-0", 15 * GIB, GIB, limit_bytes=GIB)
+    for lender in ("old", "young"):
+        seat_asleep(cluster, lender, "warm-0", 8 * GIB, GIB, limit_bytes=0, asleep_bytes=GIB)
+        await cluster.run(1)
+    cluster.set_policy(policy(sleepAfterSeconds=3600))
+    cluster.request_wake("warm-0", "young")
+    await cluster.run(15)
+    assert cluster.status("young").instances[0].reason == "WaitingForRoom"
+    cluster.patch_claim("awake", {"spec": {"perGPU": {"maximumFootprint": "12Gi", "kvFloor": "1Gi"}}})
+    await until(cluster, lambda: cluster.status("young").phase == ClaimPhase.ACTIVE, 40)
+    assert limits(cluster, "old") == (0,)

@@ -289,6 +289,20 @@ class TestEnginesOnTheirWayToSleep:
         assert [type(step) for step in self.look(newer, going, 2.2).steps] == [Sleep]
 
 
+class TestSeatsThatComeBack:
+    @pytest.mark.parametrize(
+        ("annotations", "lent"), [({}, {"b"}), ({names.wake_annotation("b"): ASKED_AT}, {"a", "b"})]
+    )
+    def test_room_is_for_who_is_asked_for_before_an_older_seat_is_given_back(self, annotations, lent):
+        """The pool lends no more, and the card has room for one of the two seats: its wake is granted that."""
+        claims = [make_claim(c, make_instance(InstancePhase.SLEEPING, limit=0)) for c in "ab"]
+        engines = [make_engine(c, EnginePhase.SLEEPING, limit=0, sleeping_footprint_bytes=50) for c in "ab"]
+        pod = make_pod(snapshot=make_snapshot(*engines, usable=(SEAT.total_bytes + 60,)), annotations=annotations)
+        plan_card = make_draft(*claims, pod).accounts["warm-0"].plan_card
+        assert plan_card is not None
+        assert {o.claim for o in plan_card.occupants if o.lent_footprint_bytes is not None} == lent
+
+
 class TestMakingRoom:
     READY = Condition(
         type="Ready",
