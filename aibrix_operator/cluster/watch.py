@@ -194,7 +194,6 @@ class Watch:
             self._keep(key, obj)
         self._on_list(found.values(), int(resource_version) if resource_version.isdecimal() else 0)
         self._resource_version = resource_version
-        self._listed_at = self._heard_at
         self.lists += 1
         self.synced.set()
 
